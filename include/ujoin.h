@@ -1,0 +1,1163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file ujoin.h
+ * ujoin: join contexts, sharded optimizers and process contexts for data-parallel training. The whole public API.
+ *
+ * FAMILIES    ujoin_* library, stores, groups, collectives, join contexts, gradient reduction (ddp); zero_* the sharded
+ *             optimizer; pctx_* worker processes. Types and constants always begin with ujoin_ or UJOIN_.
+ *
+ * ERRORS      A call that can fail returns ujoin_status: 0 ok; positive: not an error (UJOIN_PENDING, ...); negative: an
+ *             error, whose code says what the caller can do. ujoin_last_error() has the text, per thread. Getters that
+ *             return a value answer -1, 0 or NULL on a bad handle, and set the text. Errors of work in flight come from
+ *             ujoin_work_wait(), errors of workers from pctx_get_result(). Nothing prints, exits or throws.
+ *             A failed operation breaks its group: every later call on it returns the first cause. Objects built on the
+ *             group fail with it. Close or destroy them and make new ones.
+ *
+ * HANDLES     Opaque; each is one strong reference. *_destroy drops it: void, takes NULL, never blocks, in any order.
+ *             *_close ends activity, may block until its deadline, may be called twice. *_abort gives up now and wakes
+ *             whoever waits, from any thread. Destroying without closing says goodbye, it does not abort peers.
+ *             Out parameters of a failed call are set to NULL or left alone, never half-written, unless stated.
+ *
+ * MEMORY      Memory passed to a call is the caller's and is borrowed until the call, or the work handle that it gave,
+ *             reports its final status, whatever that is: from then on neither the library nor a peer touches it. An
+ *             object (ddp, zero) borrows its parameters until its `release` notice, at the latest soon after destroy.
+ *             Names, paths and option structs are copied. Strings and pointers that the library returns live as long as
+ *             their handle, unless stated; nothing returned needs free().
+ *
+ * OPTIONS     Option structs begin with `size_t size`, the caller's sizeof. NULL means all defaults, a zero field means
+ *             its default. A shorter struct (an older program) is filled with zeros; a longer one is accepted if its
+ *             unknown tail is zero, else UJOIN_E_UNSUPPORTED. Structs that the library fills (argument `out`) also begin
+ *             with `size`, set by the caller; the library writes no more than that. Those given to callbacks carry the
+ *             library's size. Fields called `reserved` must be 0.
+ *             Structs given in arrays keep their size for ever (ujoin_param, ujoin_hyper, ujoin_buffer).
+ *
+ * CHOICES     A type such as ujoin_dtype is an int32_t; its values are listed in `enum ujoin_dtype_value`. Real choices
+ *             begin at 1; 0 is "the default". Values are never renumbered; an unknown one is UJOIN_E_INVALID.
+ *             Flags are int32_t fields, 0 or 1, named for what is not the default.
+ *
+ * TIME        int64_t milliseconds on the monotonic clock. As a parameter: 0 = now (poll), negative = for ever. In a
+ *             struct: 0 = default, UJOIN_NEVER, UJOIN_NOW. UJOIN_PENDING: this wait ran out, the object lives on.
+ *             UJOIN_E_TIMEOUT: the operation's own deadline passed, it is dead, and the text names who is missing.
+ *             A bare collective has 10 minutes (UJOIN_TIMEOUT_MS, group, operation), from its first rank's entry. What
+ *             ddp, zero and a join context issue has no deadline: liveness, abort, and their optional idle_timeout_ms.
+ *
+ * THREADS     Any thread, one call at a time per handle; *_abort, *_test and the ujoin_last_* functions are free of that
+ *             limit. Tags: @local concerns this process alone; @collective must be called by every rank of the group, in
+ *             the same order (in an armed join context: by every rank that has not joined); @blocking may wait, and runs
+ *             the interrupt check; @anythread may be called while another thread is inside a call on the same handle.
+ *             After fork() the child's old handles answer UJOIN_E_STATE and can be destroyed; new handles work.
+ *
+ * CALLBACKS   A function, `user_data`, and `destroy(user_data)`, which runs exactly once when the library will never call
+ *             again, also when registering fails. A callback returns a status; a negative one stops the call that ran it,
+ *             which returns UJOIN_E_CALLBACK with the callback's text (ujoin_set_last_error). Callbacks run only on a
+ *             thread that is inside a call documented to run them, never two at once per handle; they may not call back
+ *             into the same handle unless stated. Exceptions: the log sink and release notices run on any thread.
+ *
+ * DEVICES     Memory is named by device kind and index; kind 0 is the host, and the only one that this version has:
+ *             another kind, or a `stream` that is not NULL, is UJOIN_E_UNSUPPORTED.
+ *
+ * A minimal program: ujoin_group_create(NULL, &group), ujoin_ddp_create, zero_create, ujoin_ctx_create; per epoch
+ * ujoin_ctx_start, per batch ujoin_ddp_forward, ujoin_ddp_ready for each gradient, ujoin_ddp_finish, zero_step; then
+ * ujoin_ctx_finish.
+ */
+#ifndef UJOIN_H
+#define UJOIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(SWIG) || !defined(__GNUC__)
+#define UJOIN_API
+#else
+#define UJOIN_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ======================================================================================================== Library == */
+
+#define UJOIN_VERSION_MAJOR 0
+#define UJOIN_VERSION_MINOR 1
+#define UJOIN_VERSION_PATCH 0
+/** Grows with every change that a program or a binding built for an older header could notice. */
+#define UJOIN_ABI_VERSION 1
+
+/** Opaque handles. */
+typedef struct ujoin_store ujoin_store;       /**< keys and values shared by the ranks */
+typedef struct ujoin_group ujoin_group;       /**< a set of ranks that communicate */
+typedef struct ujoin_work ujoin_work;         /**< an operation in flight */
+typedef struct ujoin_joinable ujoin_joinable; /**< one participant of a join context */
+typedef struct ujoin_ctx ujoin_ctx;           /**< a join context: training on uneven inputs */
+typedef struct ujoin_ddp ujoin_ddp;           /**< a gradient reducer */
+typedef struct ujoin_zero ujoin_zero;         /**< a sharded optimizer */
+typedef struct ujoin_state ujoin_state;       /**< a typed list of saved items */
+typedef struct ujoin_pctx ujoin_pctx;         /**< a set of worker processes */
+
+/** The result of a call. */
+typedef int32_t ujoin_status;
+enum ujoin_status_value {
+    UJOIN_OK = 0,
+    UJOIN_PENDING = 1,         /**< this wait ran out; the object lives on */
+    UJOIN_JOINED = 2,          /**< this rank has joined: the call is part of a shadow */
+    UJOIN_E_INVALID = -1,      /**< an argument is wrong: correct the call */
+    UJOIN_E_STATE = -2,        /**< not now: called in the wrong order, on a closed or broken object, or after fork */
+    UJOIN_E_UNSUPPORTED = -3,  /**< not in this build, backend or machine; the text says what is missing */
+    UJOIN_E_NO_MEMORY = -4,    /**< memory cannot be had; nothing was changed */
+    UJOIN_E_TIMEOUT = -5,      /**< the operation's deadline passed; it is dead (ujoin_last_missing) */
+    UJOIN_E_ABORTED = -6,      /**< this rank or a peer gave up; the text says who */
+    UJOIN_E_PEER_LOST = -7,    /**< a rank died or left (ujoin_last_missing) */
+    UJOIN_E_MISMATCH = -8,     /**< ranks called different things; the text has both descriptions */
+    UJOIN_E_EXHAUSTED = -9,    /**< throw mode: a rank has no more inputs; the same use on every rank */
+    UJOIN_E_SYSTEM = -10,      /**< the system refused; ujoin_last_errno */
+    UJOIN_E_BACKEND = -11,     /**< a library under a backend reported an error */
+    UJOIN_E_CALLBACK = -12,    /**< a callback failed, or the interrupt check asked to stop */
+    UJOIN_E_CHILD_FAILED = -13, /**< a worker failed; pctx_report */
+    UJOIN_E_INTERNAL = -14     /**< a defect of the library; please report the text */
+};
+
+/** Durations in structs (milliseconds). */
+enum ujoin_time_value {
+    UJOIN_NEVER = -1, /**< no limit */
+    UJOIN_NOW = -2    /**< zero milliseconds, where 0 means "the default" */
+};
+
+/** Runs once, when the library will never use user_data again. */
+typedef void (*ujoin_destroy_fn)(void *user_data);
+
+/** A plain function of the program: an interrupt check, a closure, a recorded function. */
+typedef ujoin_status (*ujoin_call_fn)(void *user_data);
+
+/**
+ * The library's version as text, "0.1.0". Compare numbers with the macros of the header that was compiled.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API const char *ujoin_version(void);
+
+/**
+ * The library's UJOIN_ABI_VERSION. A binding refuses to load when it is lower than that of the header it was made from.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API int32_t ujoin_abi_version(void);
+
+/**
+ * What this build and this machine can do: one line per backend, "name<TAB>yes|no<TAB>why not, or the library found".
+ * Looks for the modules on the first call. The text lives as long as the process.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API const char *ujoin_backends(void);
+
+/* ========================================================================================================= Errors == */
+
+/**
+ * The text of the last failed call on this thread, with its whole chain of causes, rank and operation.
+ * Never NULL; "" if nothing has failed yet. Valid until the next failing call on this thread.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API const char *ujoin_last_error(void);
+
+/**
+ * The errno behind the last error of this thread; 0 if the system was not its cause.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API int32_t ujoin_last_errno(void);
+
+/**
+ * The ranks that the last error of this thread is about: missing, late, lost, aborted or exhausted.
+ * Writes at most `capacity` of them, ascending, and returns how many there are.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API size_t ujoin_last_missing(int32_t *out_ranks, size_t capacity);
+
+/**
+ * The name of a status, "UJOIN_E_TIMEOUT". Static; "UJOIN_E_?" for an unknown value.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API const char *ujoin_status_name(ujoin_status status);
+
+/**
+ * For callbacks: sets this thread's error text (copied) and returns `status`, so that a hook can say
+ * `return ujoin_set_last_error(UJOIN_E_CALLBACK, text)`. The text becomes the cause in the failing call's error.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_set_last_error(ujoin_status status, const char *text);
+
+/* ============================================================================================= Hooks for bindings == */
+
+/** Severity of a log line. */
+typedef int32_t ujoin_log_level;
+enum ujoin_log_level_value { UJOIN_LOG_ERROR = 1, UJOIN_LOG_WARNING = 2, UJOIN_LOG_INFO = 3, UJOIN_LOG_DEBUG = 4 };
+
+/** Receives one log line without a newline; may run on any thread, and at the same time on several. */
+typedef void (*ujoin_log_fn)(void *user_data, ujoin_log_level level, const char *text);
+
+/**
+ * Sets the check that lets Ctrl-C end a blocking call (a binding looks for its runtime's pending signals there). It runs
+ * on the thread that waits, every 100 ms at most; a negative status ends the call with UJOIN_E_CALLBACK. A wait that it
+ * ends (ujoin_work_wait, pctx_wait) leaves the object as it was; any other call behaves as if its object had been aborted.
+ * NULL removes it. Process-wide.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_set_interrupt_check(ujoin_call_fn fn, void *user_data, ujoin_destroy_fn destroy);
+
+/**
+ * Sets where log lines of at least this severity go; level 0 = warnings and errors. Without a sink nothing is written.
+ * NULL removes it; when this returns, the old sink is no longer running on any thread but the caller's. Process-wide.
+ * The sink may not call the library.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_set_log_sink(ujoin_log_level level, ujoin_log_fn fn, void *user_data,
+                                          ujoin_destroy_fn destroy);
+
+/* ========================================================================================================== Store == */
+
+/** Options of ujoin_store_create. */
+typedef struct ujoin_store_options {
+    size_t size;
+    const char *secret;        /**< tcp: shared secret; default: the variable UJOIN_SECRET; neither: none */
+    int64_t timeout_ms;        /**< to reach the server or the file; default 5 minutes */
+    int32_t listen;            /**< tcp: be the server (port 0 in the address = any free port) */
+    int32_t reserved;
+} ujoin_store_options;
+
+/**
+ * Opens a store: "memory://name" (this process: equal names share it), "file:///path", "tcp://host:port" (one process
+ * opens it with `listen`).
+ * A tcp server listens on the given address only. UJOIN_E_SYSTEM: address in use, no such host, unwritable file. UJOIN_E_TIMEOUT: nobody answered.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_store_create(const char *url, const ujoin_store_options *options, ujoin_store **out);
+
+/**
+ * A view of a store in which every key carries a prefix. It keeps the store alive.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_store_prefix(ujoin_store *store, const char *prefix, ujoin_store **out);
+
+/**
+ * The address by which other processes reach this store, with the real port; "" for memory. Lives with the handle.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API const char *ujoin_store_url(const ujoin_store *store);
+
+/**
+ * Sets a key. Values are bytes, at most 16 MiB; keys are text, at most 1 KiB. Overwrites.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_store_set(ujoin_store *store, const char *key, const void *data, size_t size);
+
+/**
+ * Waits until a key exists and copies its value. UJOIN_PENDING: not there in time. If `capacity` is too small nothing is
+ * copied, out_size tells what is needed, and the status is UJOIN_E_INVALID; out_data may be NULL with capacity 0.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_store_get(ujoin_store *store, const char *key, int64_t timeout_ms, void *out_data,
+                                       size_t capacity, size_t *out_size);
+
+/**
+ * Adds to a counter (absent = 0) and returns its new value; atomic over all clients. 0 reads it.
+ * The value of the key is the number as decimal text. UJOIN_E_MISMATCH: the key holds something else.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_store_add(ujoin_store *store, const char *key, int64_t amount, int64_t *out_value);
+
+/**
+ * Waits until all keys exist. UJOIN_PENDING: not all in time; the text lists the missing ones.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_store_wait(ujoin_store *store, const char *const *keys, size_t count, int64_t timeout_ms);
+
+/**
+ * Ends every wait on this handle with UJOIN_E_ABORTED, now and later. Other clients are not concerned.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_store_abort(ujoin_store *store);
+
+/**
+ * Drops the handle. A server goes on until the last group or prefix made from it is gone.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_store_destroy(ujoin_store *store);
+
+/* ================================================================================================ Element and memory == */
+
+/** Element types. */
+typedef int32_t ujoin_dtype;
+enum ujoin_dtype_value {
+    UJOIN_F32 = 1,
+    UJOIN_F64 = 2,
+    UJOIN_F16 = 3,
+    UJOIN_BF16 = 4,
+    UJOIN_I32 = 5,
+    UJOIN_I64 = 6,
+    UJOIN_U8 = 7             /**< broadcast and all_gather only: bytes are not summed */
+};
+
+/** Where memory lies. */
+typedef int32_t ujoin_device;
+enum ujoin_device_value { UJOIN_DEVICE_HOST = 0, UJOIN_DEVICE_CUDA = 1 };
+
+/** Memory that is written. Any alignment; count 0 is allowed, also with NULL. Given in arrays: fixed. */
+typedef struct ujoin_buffer {
+    void *data;
+    size_t count;              /**< elements, not bytes */
+    ujoin_dtype dtype;
+    ujoin_device device;       /**< 0 = host */
+    int32_t device_index;      /**< counts only if device is not the host */
+    int32_t reserved;
+} ujoin_buffer;
+
+/** Memory that is only read. The same layout. */
+typedef struct ujoin_const_buffer {
+    const void *data;
+    size_t count;
+    ujoin_dtype dtype;
+    ujoin_device device;
+    int32_t device_index;
+    int32_t reserved;
+} ujoin_const_buffer;
+
+/** A name and a number: hyper-parameters ({"lr", 1e-3}) and options of join hooks. Given in arrays: fixed. */
+typedef struct ujoin_hyper {
+    const char *name;
+    double value;
+} ujoin_hyper;
+
+/** A parameter and its gradient in the program's memory, row-major. Given in arrays: fixed, hence the reserve. */
+typedef struct ujoin_param {
+    const char *name;          /**< unique; NULL = its index as text. State is keyed by it */
+    void *data;
+    void *grad;                /**< NULL: no gradient (yet) */
+    size_t count;              /**< elements; 0 with a shape = the shape's product */
+    ujoin_dtype dtype;
+    ujoin_dtype grad_dtype;    /**< 0 = as dtype */
+    ujoin_device device;       /**< of data and grad; 0 = host */
+    int32_t device_index;
+    const int64_t *shape;      /**< NULL = one dimension of `count` */
+    int32_t ndim;
+    int32_t flags;             /**< none in this version: 0 */
+    uint64_t reserved[2];
+} ujoin_param;
+
+/* ========================================================================================================== Group == */
+
+/** Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow; min and max propagate NaN. */
+typedef int32_t ujoin_reduce;
+enum ujoin_reduce_value { UJOIN_SUM = 1, UJOIN_AVG = 2, UJOIN_MIN = 3, UJOIN_MAX = 4 };
+
+/** How an operation runs. */
+typedef struct ujoin_op_options {
+    size_t size;
+    int64_t timeout_ms;          /**< default: the group's */
+    void *stream;                /**< NULL: there is no device memory in this version */
+    ujoin_destroy_fn release;    /**< once, when the memory is free again, also if the call fails; on any thread */
+    void *release_data;
+} ujoin_op_options;
+
+/** Options of ujoin_group_create. */
+typedef struct ujoin_group_options {
+    size_t size;
+    const char *rendezvous;      /**< "env://" (default), "tcp://host:port", "file:///path", "local://name" (threads) */
+    const char *backend;         /**< "auto" (default), "self" (one rank), "local" (threads), "shm" (one host) */
+    const char *name;            /**< tells apart several groups of one rendezvous; default "" */
+    ujoin_store *store;          /**< instead of a rendezvous: meet here */
+    int32_t rank;                /**< counts only if world_size is set; else from the environment */
+    int32_t world_size;
+    int64_t timeout_ms;          /**< deadline of a bare collective; default UJOIN_TIMEOUT_MS, else 10 minutes */
+    int64_t rendezvous_timeout_ms; /**< default 5 minutes */
+} ujoin_group_options;
+
+/** Facts about a group. */
+typedef struct ujoin_group_info {
+    size_t size;
+    const char *backend;         /**< what "auto" chose; lives with the group */
+    int32_t rank;
+    int32_t world_size;
+    int32_t local_rank;          /**< among the ranks of this host */
+    int32_t local_size;
+    int32_t progress;            /**< 1: work advances by itself; 0: only inside calls (fewer processors than ranks) */
+    int32_t reserved;
+} ujoin_group_info;
+
+/**
+ * Makes a group: ranks meet, agree on a backend, attach. NULL options: env:// and the best backend for all.
+ * UJOIN_E_INVALID: a variable or option is wrong (named). UJOIN_E_TIMEOUT: the text names the ranks that came.
+ * UJOIN_E_MISMATCH: ranks differ in size, backend or options. UJOIN_E_UNSUPPORTED: who could not use the backend, and why.
+ * env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ujoin-run sets them. The group keeps `store` alive.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_group_create(const ujoin_group_options *options, ujoin_group **out);
+
+/**
+ * This process's rank in the group, 0 to size - 1; -1 for NULL.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API int32_t ujoin_group_rank(const ujoin_group *group);
+
+/**
+ * The number of ranks; -1 for NULL.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API int32_t ujoin_group_size(const ujoin_group *group);
+
+/**
+ * Fills a struct (set its size) with what was agreed: backend, ranks of this host, progress.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_group_get_info(const ujoin_group *group, ujoin_group_info *out);
+
+/**
+ * Waits until all operations of this rank are complete and every rank has come here, then ends the group.
+ * UJOIN_PENDING: not in this time; call again, or destroy. Later operations are UJOIN_E_STATE.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_group_close(ujoin_group *group, int64_t timeout_ms);
+
+/**
+ * Gives up: everything on this group ends with UJOIN_E_ABORTED on every rank, within a second; `reason` (copied, may be
+ * NULL) becomes part of their texts. The group is broken from then on.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_group_abort(ujoin_group *group, const char *reason);
+
+/**
+ * Drops the handle; says goodbye if the group is not closed. What was complete stays complete; a peer's later operation
+ * is UJOIN_E_PEER_LOST. Work in flight and objects made from the group keep it alive.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_group_destroy(ujoin_group *group);
+
+/* =========================================================================================== Collectives and work == */
+
+/**
+ * Reduces over all ranks (in rank order) into recv on every rank; bit-identical on all of them.
+ * send NULL = in place. Sums of 16-bit types are accumulated in 32-bit. out_work NULL = returns when done; else returns at
+ * once and *out_work is in flight. UJOIN_E_MISMATCH: ranks differ in operation, reduction, type or count.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_all_reduce(ujoin_group *group, const ujoin_const_buffer *send, const ujoin_buffer *recv,
+                                        ujoin_reduce reduce, const ujoin_op_options *options, ujoin_work **out_work);
+
+/**
+ * Copies the root's memory into every rank's; on the root it is only read. out_work as in ujoin_all_reduce.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_broadcast(ujoin_group *group, const ujoin_buffer *buffer, int32_t root,
+                                       const ujoin_op_options *options, ujoin_work **out_work);
+
+/**
+ * Gathers send of every rank, in rank order, into recv (size times its count). send NULL = in place: this rank's part lies
+ * in recv already. out_work as in ujoin_all_reduce.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_all_gather(ujoin_group *group, const ujoin_const_buffer *send, const ujoin_buffer *recv,
+                                        const ujoin_op_options *options, ujoin_work **out_work);
+
+/**
+ * Reduces send (size times recv's count) and leaves part r in recv of rank r. out_work as in ujoin_all_reduce.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_reduce_scatter(ujoin_group *group, const ujoin_const_buffer *send, const ujoin_buffer *recv,
+                                            ujoin_reduce reduce, const ujoin_op_options *options, ujoin_work **out_work);
+
+/**
+ * Returns when every rank has come here. Past its deadline UJOIN_E_TIMEOUT, with the missing ranks in the text and in
+ * ujoin_last_missing().
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_barrier(ujoin_group *group, const ujoin_op_options *options);
+
+/**
+ * Waits for an operation. UJOIN_PENDING: not in this time. Otherwise its final status, the same on every later call;
+ * an error's text is set on this thread. Work of one group completes in the order of submission.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_work_wait(ujoin_work *work, int64_t timeout_ms);
+
+/**
+ * UJOIN_PENDING, or the final status. Advances the operation if the group has no progress thread; never waits.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_work_test(ujoin_work *work);
+
+/**
+ * Gives up an operation in flight; its final status is UJOIN_E_ABORTED on every rank, and its group is broken.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_work_abort(ujoin_work *work);
+
+/**
+ * Drops the handle. An operation in flight goes on: its memory is free when its `release` has run.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_work_destroy(ujoin_work *work);
+
+/* =========================================================================================== Join: uneven inputs == */
+
+/** What a hook is told. */
+typedef struct ujoin_hook_args {
+    size_t size;
+    ujoin_joinable *joinable;
+    int64_t round;               /**< rounds of the context so far, from 0 */
+    int32_t active;              /**< ranks that have not joined; 0 in post hooks */
+    int32_t is_last_joiner;      /**< post hook: this rank ran no shadow */
+    int32_t authoritative_rank;  /**< post hook: the largest last joiner, the same on every rank; -1 in main hooks */
+    int32_t reserved;
+    const ujoin_hyper *options;  /**< as given to the context */
+    size_t option_count;
+} ujoin_hook_args;
+
+/** A join hook. May issue collectives on the joinable's group, and call ujoin_joinable_notify (which answers UJOIN_JOINED). */
+typedef ujoin_status (*ujoin_hook_fn)(void *user_data, const ujoin_hook_args *args);
+
+/** A joinable of the program's own. */
+typedef struct ujoin_hooks {
+    size_t size;
+    ujoin_hook_fn main_hook;     /**< the collectives of one use, in their order; NULL = none */
+    ujoin_hook_fn post_hook;     /**< once per rank, after all have joined; NULL = none */
+    void *user_data;
+    ujoin_destroy_fn destroy;
+    const char *name;            /**< for texts; default "joinable" */
+    const char *const *options;  /**< names of the options that the hooks know */
+    size_t option_count;
+    ujoin_device device;         /**< 0 = host */
+    int32_t device_index;
+} ujoin_hooks;
+
+/** Options of ujoin_ctx_create. */
+typedef struct ujoin_ctx_options {
+    size_t size;
+    int64_t idle_timeout_ms;     /**< without progress of any rank; default UJOIN_NEVER */
+    int64_t skew_warning_rounds; /**< a joined rank warns once; default 1,000; negative = never */
+    const ujoin_hyper *hook_options; /**< for all hooks; a name that no joinable knows is UJOIN_E_INVALID */
+    size_t hook_option_count;
+    int32_t disabled;            /**< start, notify and finish do nothing (inputs are known to be even) */
+    int32_t throw_on_exhausted;  /**< no shadows: when one rank has no more inputs, all get UJOIN_E_EXHAUSTED */
+    int32_t strict;              /**< once per use of the first joinable every hook in list order, as PyTorch does */
+    int32_t reserved;
+} ujoin_ctx_options;
+
+/** What happened in a context since its last start. */
+typedef struct ujoin_ctx_report {
+    size_t size;
+    int64_t rounds;              /**< of this rank's own */
+    int64_t shadow_rounds;       /**< that it worked for others */
+    int64_t shadow_uses;         /**< main hooks run */
+    int64_t shadow_us;           /**< time in them */
+    int64_t wait_us;             /**< time waiting for others' progress */
+    int32_t is_last_joiner;
+    int32_t authoritative_rank;  /**< -1 before finish */
+    int32_t joined;              /**< ranks that have joined by now */
+    int32_t stopped;             /**< an agreed stop ended it */
+} ujoin_ctx_report;
+
+/**
+ * Makes a joinable: something with collectives in each round, which a joined rank must shadow (metrics, synchronised
+ * statistics, a second model). It calls ujoin_joinable_notify before its collectives. Hooks run on the thread that is in
+ * ujoin_ctx_finish. A failing hook is reported to all ranks, with hook and rank.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_joinable_create(ujoin_group *group, const ujoin_hooks *hooks, ujoin_joinable **out);
+
+/**
+ * Drops the handle. A context keeps its joinables alive.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_joinable_destroy(ujoin_joinable *joinable);
+
+/**
+ * Makes a context over joinables of one group, in the order in which their hooks run. Arms nothing.
+ * UJOIN_E_INVALID: none, a NULL, different groups or devices, an unknown hook option (the known ones are listed).
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ctx_create(ujoin_joinable *const *joinables, size_t count, const ujoin_ctx_options *options,
+                                        ujoin_ctx **out);
+
+/**
+ * Begins a pass over the inputs and arms the joinables until ujoin_ctx_finish or ujoin_ctx_abort. One armed context per
+ * group, one per joinable: else UJOIN_E_STATE. Does not wait for the others. Collectives that are issued in a main hook
+ * contribute nothing to a reduction (avg divides by the contributors).
+ * @collective @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ctx_start(ujoin_ctx *ctx);
+
+/**
+ * Says that this joinable begins one use (one set of its collectives); ddp and zero say it themselves. Publishes and
+ * returns, in nanoseconds. With out_active, or in throw mode, it waits until every rank has started this round or joined,
+ * and gives the number that started. Without an armed context it does nothing (*out_active = size of the group).
+ * UJOIN_JOINED: called from a hook on a joined rank, nothing published. UJOIN_E_EXHAUSTED: throw mode.
+ * @collective @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_joinable_notify(ujoin_joinable *joinable, int32_t *out_active);
+
+/**
+ * This rank has no more inputs: works for the others, one main hook per use of the rank that it follows, until all have
+ * joined; then runs the post hooks and disarms. UJOIN_E_EXHAUSTED: throw mode, inputs were uneven. UJOIN_E_MISMATCH: a
+ * ranks started contexts of different joinables or options. The context can be started again.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ctx_finish(ujoin_ctx *ctx);
+
+/**
+ * Asks all ranks to leave after the same round (a signal, a time limit, early stopping). Any rank, any number of times.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ctx_stop(ujoin_ctx *ctx);
+
+/**
+ * 1 when the round that has just ended was the last one by an agreed stop, on every rank alike; else 0; -1 on an error.
+ * Ask between rounds; unless it is 0 leave the loop and call ujoin_ctx_finish.
+ * Waits only where a rank is 16 uses behind this one.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API int32_t ujoin_ctx_stopped(ujoin_ctx *ctx);
+
+/**
+ * The loop's body failed: disarms, and every peer gets UJOIN_E_ABORTED with `reason` (may be NULL). Breaks the group.
+ * Nothing if the context is not armed, so bindings call it on every way out that is not the good one.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_ctx_abort(ujoin_ctx *ctx, const char *reason);
+
+/**
+ * Fills a struct (set its size) with rounds, shadows and times since the last start.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ctx_get_report(const ujoin_ctx *ctx, ujoin_ctx_report *out);
+
+/**
+ * The rounds that each rank ran before it joined: who joined when. Writes at most `capacity` entries, by rank (-1: not
+ * joined yet), and returns the size of the group. The last joiners are those with the largest number.
+ * @local @since 0.1
+ */
+UJOIN_API size_t ujoin_ctx_rounds(const ujoin_ctx *ctx, int64_t *out_rounds, size_t capacity);
+
+/**
+ * Drops the handle; an armed context is aborted first.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_ctx_destroy(ujoin_ctx *ctx);
+
+/* ======================================================================================== Ddp: gradient reduction == */
+
+/** What a summed gradient is divided by. */
+typedef int32_t ujoin_division;
+enum ujoin_division_value {
+    UJOIN_DIVISION_INITIAL = 1,  /**< the size of the group (default) */
+    UJOIN_DIVISION_ACTIVE = 2,   /**< the ranks that have not joined */
+    UJOIN_DIVISION_SAMPLES = 3   /**< the samples of all ranks: equals one process that sees every sample */
+};
+
+/** What the program's gradients are, for UJOIN_DIVISION_SAMPLES. */
+typedef int32_t ujoin_gradient_kind;
+enum ujoin_gradient_kind_value {
+    UJOIN_GRADIENT_MEAN = 1,     /**< over the rank's own samples (default): result = sum(n g) / sum(n) */
+    UJOIN_GRADIENT_SUM = 2       /**< result = sum(g) / sum(n); the one for accumulation */
+};
+
+/** Options of ujoin_ddp_create. */
+typedef struct ujoin_ddp_options {
+    size_t size;
+    ujoin_division division;
+    ujoin_gradient_kind gradient_kind;
+    int32_t no_initial_broadcast; /**< parameters are equal already: only verify names, shapes and types */
+    int32_t source_rank;         /**< whose parameters all start from; 0 = rank 0 */
+    size_t first_bucket_bytes;   /**< default 1 MiB */
+    size_t bucket_bytes;         /**< default 25 MiB */
+    int64_t idle_timeout_ms;     /**< without progress of the peers; default UJOIN_NEVER */
+    ujoin_destroy_fn release;    /**< once, when the memory is no longer touched, also if create fails */
+    void *release_data;
+} ujoin_ddp_options;
+
+/** What a reducer did. */
+typedef struct ujoin_ddp_report {
+    size_t size;
+    int64_t iterations;          /**< synchronised ones */
+    double divisor;              /**< of the last one; 0: no rank had a sample, gradients were left alone */
+    double samples;              /**< of all ranks in the last one */
+    int64_t reduce_us;           /**< time that reductions took, all iterations */
+    int64_t exposed_us;          /**< of that, time spent waiting in finish: the rest was hidden */
+    size_t bucket_count;
+    int32_t joined_uneven;       /**< has been in a join context with uneven inputs */
+    int32_t reserved;
+} ujoin_ddp_report;
+
+/**
+ * Makes a reducer for these parameters: verifies count, names, shapes and types over the ranks, then copies the source
+ * rank's values to all. Parameters and gradients are borrowed until `release`. Buckets are filled in the reverse order of
+ * the parameters, one type each.
+ * UJOIN_E_MISMATCH on every rank: the text names the first difference and the ranks. UJOIN_E_INVALID: nothing to train,
+ * a parameter without gradient memory, a gradient type other than the parameter's, a type that is no floating-point one.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ddp_create(ujoin_group *group, const ujoin_param *params, size_t count,
+                                        const ujoin_ddp_options *options, ujoin_ddp **out);
+
+/**
+ * The reducer as a participant of a join context. Borrowed: do not destroy it; it lives as long as the reducer.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_joinable *ujoin_ddp_joinable(ujoin_ddp *ddp);
+
+/**
+ * Begins an iteration on a batch of so many samples (0 is allowed: with UJOIN_DIVISION_SAMPLES its gradients are not even
+ * read) and notifies the join context.
+ * UJOIN_E_STATE: the last iteration is not finished (parameters without gradient are listed). UJOIN_E_EXHAUSTED.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ddp_forward(ujoin_ddp *ddp, double samples);
+
+/**
+ * Gradient `index` is complete; its bucket is reduced when it is full. Any order; different gradients from several
+ * threads at once. UJOIN_E_STATE: ready twice, or outside of an iteration.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ddp_ready(ujoin_ddp *ddp, size_t index);
+
+/**
+ * Ends an iteration: waits for the reductions; gradients then hold the divided sum on every rank, also on joined ones.
+ * UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ddp_finish(ujoin_ddp *ddp);
+
+/**
+ * Fills a struct (set its size) with counts, divisor and times.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ddp_get_report(const ujoin_ddp *ddp, ujoin_ddp_report *out);
+
+/**
+ * Drops the handle. The parameters are free when `release` has run.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_ddp_destroy(ujoin_ddp *ddp);
+
+/* ======================================================================================== Zero: sharded optimizer == */
+
+/** Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults (SGD's lr has none there: 1e-3). */
+typedef int32_t ujoin_optimizer;
+enum ujoin_optimizer_value {
+    UJOIN_OPTIMIZER_SGD = 2,      /**< (lr, momentum, dampening, nesterov, weight_decay, maximize) */
+    UJOIN_OPTIMIZER_ADAM = 3,     /**< (lr, beta1, beta2, eps, weight_decay, amsgrad, maximize) */
+    UJOIN_OPTIMIZER_ADAMW = 4     /**< as Adam, decoupled weight decay */
+};
+
+/** Options of zero_create. */
+typedef struct ujoin_zero_options {
+    size_t size;
+    const ujoin_hyper *hyper;    /**< of the first param group; absent = the rule's default; unknown = an error */
+    size_t hyper_count;
+    int64_t idle_timeout_ms;     /**< without progress of the peers; default UJOIN_NEVER */
+    ujoin_destroy_fn release;    /**< once, when parameters and gradients are no longer touched, also if create fails */
+    void *release_data;
+} ujoin_zero_options;
+
+/** Options of zero_step. */
+typedef struct ujoin_step_options {
+    size_t size;
+    ujoin_call_fn closure;       /**< computes loss and gradients anew, before the update; keeps its loss */
+    void *closure_data;
+} ujoin_step_options;
+
+/** One piece of the partition. */
+typedef struct ujoin_shard {
+    size_t size;
+    size_t param;                /**< index of the parameter */
+    size_t offset;               /**< elements */
+    size_t count;
+    int32_t rank;                /**< the owner */
+    int32_t group;               /**< param group */
+} ujoin_shard;
+
+/** What zero_save writes and zero_load reads (bits); 0 = the optimizer's state. */
+enum ujoin_save_part {
+    UJOIN_SAVE_STATE = 1,        /**< a directory: one file per rank and an index, which is renamed last */
+    UJOIN_SAVE_PARAMETERS = 2    /**< alone: one safetensors file of the parameters, at `path` itself */
+};
+
+/** Options of zero_save and zero_load. */
+typedef struct ujoin_save_options {
+    size_t size;
+    const ujoin_state *extra;    /**< save: the program's own texts, numbers and bytes (step, position in the data, ...) */
+    int32_t parts;               /**< ujoin_save_part */
+    int32_t no_sync;             /**< save: do not wait for the disk (a crash of the machine may lose it) */
+} ujoin_save_options;
+
+/**
+ * Makes an optimizer whose state is sharded over the group. Parameters (f32 or f64) and gradients are borrowed until
+ * `release`. Whole parameters, largest first, go to the rank with the fewest elements so far; the ranks check that they
+ * agree. UJOIN_E_INVALID: no parameters, two with one name, an unknown hyper-parameter (the known ones are listed).
+ * UJOIN_E_MISMATCH: ranks differ.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status zero_create(ujoin_group *group, ujoin_optimizer optimizer, const ujoin_param *params, size_t count,
+                                   const ujoin_zero_options *options, ujoin_zero **out);
+
+/**
+ * The optimizer as a participant of a join context. Borrowed: do not destroy it; it lives as long as the optimizer.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_joinable *zero_joinable(ujoin_zero *zero);
+
+/**
+ * One step: notifies the join context, each rank updates its shard, all get the new parameters. Parameters without
+ * gradient are skipped and keep their step count. UJOIN_E_MISMATCH: ranks differ in hyper-parameters. A failure in the
+ * middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state are loaded anew.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status zero_step(ujoin_zero *zero, const ujoin_step_options *options);
+
+/**
+ * Adds parameters with hyper-parameters of their own; earlier assignments do not move. Indices go on from the last.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status zero_add_param_group(ujoin_zero *zero, const ujoin_param *params, size_t count,
+                                            const ujoin_hyper *hyper, size_t hyper_count);
+
+/**
+ * The number of param groups.
+ * @local @since 0.1
+ */
+UJOIN_API size_t zero_group_count(const ujoin_zero *zero);
+
+/**
+ * The name of hyper-parameter `index` of this rule; NULL past the last. Lives with the handle.
+ * @local @since 0.1
+ */
+UJOIN_API const char *zero_hyper_name(const ujoin_zero *zero, size_t index);
+
+/**
+ * Changes a hyper-parameter of a param group, or of all (group -1), from the next step on. The same on every rank: the
+ * step compares. UJOIN_E_INVALID lists the known names.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status zero_set_hyper(ujoin_zero *zero, int32_t group, const char *name, double value);
+
+/**
+ * Reads a hyper-parameter of a param group.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status zero_get_hyper(const ujoin_zero *zero, int32_t group, const char *name, double *out_value);
+
+/**
+ * Where the gradient of parameter `index` lies from now on; NULL: it has none, and the parameter is
+ * skipped.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status zero_set_gradient(ujoin_zero *zero, size_t index, void *grad);
+
+/**
+ * Sets the gradients of all parameters to zero, not only those of the shard.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status zero_clear_gradients(ujoin_zero *zero);
+
+/**
+ * Sends every rank's state to rank `to`, its own shard only, in chunks; zero_state_dict then gives it there, as it was at
+ * this call. Other ranks need a chunk of memory more, not the state.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status zero_consolidate_state_dict(ujoin_zero *zero, int32_t to);
+
+/**
+ * The consolidated state as a list of its own (a copy): tensors by parameter and state name, step counts and
+ * hyper-parameters as numbers. UJOIN_E_STATE: nothing was consolidated to this rank.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status zero_state_dict(ujoin_zero *zero, ujoin_state **out);
+
+/**
+ * Takes state and hyper-parameters from a list, which is only read: each rank keeps its shard, by parameter name, whatever
+ * the number of ranks that saved it. UJOIN_E_MISMATCH: a name, shape, type or rule does not fit; nothing was changed.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status zero_load_state_dict(ujoin_zero *zero, const ujoin_state *state);
+
+/**
+ * Saves for the same number of ranks. Until the index is renamed, after every file is on the disk, what was there before stays
+ * whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by all ranks.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status zero_save(ujoin_zero *zero, const char *path, const ujoin_save_options *options);
+
+/**
+ * Loads what zero_save wrote, by the same number of ranks; mends a broken object if state and parameters are loaded. `out`
+ * (may be NULL) receives the program's own items. Every length and name is checked before use: UJOIN_E_MISMATCH says what
+ * is wrong with which file, and nothing was changed.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status zero_load(ujoin_zero *zero, const char *path, const ujoin_save_options *options, ujoin_state **out);
+
+/**
+ * The number of pieces of the partition, over all ranks.
+ * @local @since 0.1
+ */
+UJOIN_API size_t zero_shard_count(const ujoin_zero *zero);
+
+/**
+ * Fills a struct (set its size) with one piece: which part of which parameter belongs to which rank.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status zero_get_shard(const ujoin_zero *zero, size_t index, ujoin_shard *out);
+
+/**
+ * Drops the handle. Parameters and gradients are free when `release` has run.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void zero_destroy(ujoin_zero *zero);
+
+/* ------------------------------------------------------------------------------------------- State as a typed list -- */
+
+/** Kinds of items. */
+typedef int32_t ujoin_item_kind;
+enum ujoin_item_kind_value { UJOIN_ITEM_TENSOR = 1, UJOIN_ITEM_NUMBER = 2, UJOIN_ITEM_TEXT = 3, UJOIN_ITEM_BYTES = 4 };
+
+/** What an item belongs to. */
+typedef int32_t ujoin_item_owner;
+enum ujoin_item_owner_value {
+    UJOIN_ITEM_OF_PROGRAM = 1,   /**< the program's own (default) */
+    UJOIN_ITEM_OF_PARAM = 2,     /**< state of the parameter named `param` */
+    UJOIN_ITEM_OF_GROUP = 3      /**< a hyper-parameter of param group `group` */
+};
+
+/** One item; `key` is unique within its owner. */
+typedef struct ujoin_item {
+    size_t size;
+    const char *param;           /**< name of the parameter that owns it */
+    const char *key;             /**< "exp_avg", "step", "lr", or the program's own name */
+    const void *data;            /**< tensor (row-major), text (without a NUL), bytes */
+    size_t bytes;
+    const int64_t *shape;        /**< tensor */
+    double number;
+    ujoin_item_kind kind;
+    ujoin_dtype dtype;           /**< tensor */
+    int32_t ndim;
+    ujoin_item_owner owner;
+    int32_t group;               /**< the param group of the parameter or hyper-parameter */
+    int32_t reserved;
+} ujoin_item;
+
+/**
+ * Makes an empty list: for the program's own items of zero_save, or to bring another library's state into zero.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_state_create(ujoin_state **out);
+
+/**
+ * Adds an item, or replaces the one with the same key. Names, shape and data are copied.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_state_set(ujoin_state *state, const ujoin_item *item);
+
+/**
+ * The number of items.
+ * @local @since 0.1
+ */
+UJOIN_API size_t ujoin_state_count(const ujoin_state *state);
+
+/**
+ * Fills a struct (set its size) with item `index`, in order of owner, group, parameter and key. Its pointers live until
+ * the list is changed or destroyed.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_state_get(const ujoin_state *state, size_t index, ujoin_item *out);
+
+/**
+ * Fills a struct (set its size) with an item of the program's own by its name. UJOIN_E_INVALID: there is none.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_state_find(const ujoin_state *state, const char *key, ujoin_item *out);
+
+/**
+ * Drops the handle.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_state_destroy(ujoin_state *state);
+
+/* ========================================================================================== Pctx: worker processes == */
+
+/** Standard streams (bits). */
+typedef int32_t ujoin_std;
+enum ujoin_std_value {
+    UJOIN_STD_NONE = 0,
+    UJOIN_STD_OUT = 1,
+    UJOIN_STD_ERR = 2,
+    UJOIN_STD_ALL = 3,
+    UJOIN_STD_SET = 4            /**< in ujoin_worker: the value counts, also if it is none */
+};
+
+/** How workers and their descendants are held; the result says which was in force. */
+typedef int32_t ujoin_containment;
+enum ujoin_containment_value {
+    UJOIN_CONTAINMENT_GROUP = 1,  /**< session and process group (default); no effect on this process */
+    UJOIN_CONTAINMENT_WARDEN = 2  /**< a helper process outlives this one and ends all, also if this one is killed */
+};
+
+/** A job: what all its workers have in common. */
+typedef struct ujoin_pctx_spec {
+    size_t size;
+    const char *name;            /**< for prefixes and the report; default "worker" */
+    const char *program;         /**< path, or name in PATH; no shell */
+    const char *const *args;     /**< without the program's name; ${local_rank} is replaced */
+    size_t arg_count;
+    const char *log_dir;         /**< NULL = a fresh temporary one if a file is needed; "/dev/null" = no files */
+    const char *run_id;          /**< default: random */
+    const char *prefix;          /**< of console lines: ${role_name}, ${rank}, ${local_rank}; default "[name<rank>]: " */
+    int64_t grace_ms;            /**< between the polite signal and SIGKILL, when the library ends workers; default 30 s */
+    int64_t drain_ms;            /**< for output that a grandchild still holds after a worker's end; default 1 s */
+    int64_t partial_line_ms;     /**< an unfinished line goes to the console after this; default 200 ms */
+    int32_t nprocs;              /**< workers; their index is "rank" in this family */
+    int32_t first_rank;          /**< added to the index in texts and prefixes (several hosts) */
+    int32_t restart_count;       /**< attempt_<k> in the log directory */
+    ujoin_std redirects;         /**< streams that go to files instead of the console */
+    ujoin_std tee;               /**< streams that go to both */
+    ujoin_containment containment;
+    int32_t same_session;        /**< stay on the terminal (one worker, for debuggers) */
+    int32_t reserved;
+} ujoin_pctx_spec;
+
+/** What one worker has of its own; a zero field leaves the job's. */
+typedef struct ujoin_worker {
+    size_t size;
+    const char *program;
+    const char *const *args;     /**< replaces the job's, if not NULL */
+    size_t arg_count;
+    const char *directory;       /**< working directory */
+    ujoin_std redirects;         /**< counts with UJOIN_STD_SET, or if not 0 */
+    ujoin_std tee;
+} ujoin_worker;
+
+/** State of a worker. */
+typedef int32_t ujoin_worker_state;
+enum ujoin_worker_state_value {
+    UJOIN_WORKER_CREATED = 1,    /**< not started */
+    UJOIN_WORKER_RUNNING = 2,
+    UJOIN_WORKER_EXITED = 3,     /**< exit_code counts */
+    UJOIN_WORKER_SIGNALED = 4,   /**< signal counts */
+    UJOIN_WORKER_UNKNOWN = 5,    /**< ended, but this process took the status elsewhere */
+    UJOIN_WORKER_UNKILLABLE = 6  /**< still there after SIGKILL; given up */
+};
+
+/** A worker: what is known now, and how it ended. */
+typedef struct ujoin_worker_result {
+    size_t size;
+    ujoin_worker_state state;
+    int32_t rank;
+    int32_t pid;
+    int32_t exit_code;           /**< -1 unless exited */
+    int32_t signal;              /**< 0 unless signaled */
+    int32_t failed;              /**< by itself */
+    int32_t stopped;             /**< ended because of another's failure, or on request: a victim, not a cause */
+    ujoin_containment containment; /**< in force */
+    int64_t start_ns;            /**< CLOCK_REALTIME */
+    int64_t end_ns;              /**< 0 while it runs */
+    int64_t last_output_ns;
+    int64_t user_us;             /**< processor time */
+    int64_t system_us;
+    uint64_t peak_bytes;         /**< resident memory */
+    uint64_t stdout_bytes;
+    uint64_t stderr_bytes;
+    const char *stdout_path;     /**< "" if there is no file */
+    const char *stderr_path;
+} ujoin_worker_result;
+
+/**
+ * Reads "3" (all ranks) or "0:1,12:3" (rank:value) into one value per rank; ranks not named get UJOIN_STD_NONE, ranks
+ * past nprocs are dropped. UJOIN_E_INVALID: anything else, with the place.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status pctx_parse_std(const char *text, ujoin_std *out_values, size_t nprocs);
+
+/**
+ * Describes a job; starts nothing. Everything is copied. UJOIN_E_INVALID: no program, nprocs below 1, unknown values.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status pctx_create(const ujoin_pctx_spec *spec, ujoin_pctx **out);
+
+/**
+ * Sets a variable for one worker (rank -1: for all), over what it inherits; value NULL removes it. Before pctx_start.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status pctx_set_env(ujoin_pctx *pctx, int32_t rank, const char *name, const char *value);
+
+/**
+ * Gives one worker (rank -1: all) a program, arguments, a directory or redirections of its own. Copied. Before pctx_start.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status pctx_set_worker(ujoin_pctx *pctx, int32_t rank, const ujoin_worker *worker);
+
+/**
+ * Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those started before
+ * it are gone. UJOIN_E_STATE: started before. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE set.
+ * Installs no signal handler and waits for no other child of this process.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status pctx_start(ujoin_pctx *pctx);
+
+/**
+ * Waits until all workers have ended well (UJOIN_OK) or one has failed and the others have been ended because of it
+ * (UJOIN_E_CHILD_FAILED). UJOIN_PENDING: neither yet. All output is delivered before it returns a final status, and a
+ * later call returns the same.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status pctx_wait(ujoin_pctx *pctx, int64_t timeout_ms);
+
+/**
+ * 1 if a worker has failed by itself, else 0; out of the last pctx_wait or pctx_close.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API int32_t pctx_failed(const ujoin_pctx *pctx);
+
+/**
+ * The worker that failed first (monotonic time, never a victim); -1 if none did.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API int32_t pctx_first_failure(const ujoin_pctx *pctx);
+
+/**
+ * Fills a struct (set its size) with what is known of a worker, at any time. Its pointers live until the handle is
+ * destroyed, once the worker has ended; before that, until the next call on the handle.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status pctx_get_result(ujoin_pctx *pctx, int32_t rank, ujoin_worker_result *out);
+
+/**
+ * The failure for a person: first cause with rank, signal or exit code, last lines of its stderr where a
+ * file has them; then the others. "" if nothing
+ * failed. Lives with the handle.
+ * @local @since 0.1
+ */
+UJOIN_API const char *pctx_report(ujoin_pctx *pctx);
+
+/**
+ * Sends a signal to one worker's process group (rank -1: to all).
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status pctx_signal(ujoin_pctx *pctx, int32_t rank, int32_t signal);
+
+/**
+ * Ends all workers: `signal` (0 = SIGTERM) to their groups, SIGKILL to what is left after grace_ms (0 = at once), then
+ * reads the rest of the output. Bounded by the grace, the drain and a second. May be repeated.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status pctx_close(ujoin_pctx *pctx, int32_t signal, int64_t grace_ms);
+
+/**
+ * Kills all workers now and wakes whoever waits (UJOIN_E_ABORTED). Does not wait for their end.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void pctx_abort(ujoin_pctx *pctx);
+
+/**
+ * Drops the handle. Workers that still run get SIGTERM, and SIGKILL after the job's grace, in the background.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void pctx_destroy(ujoin_pctx *pctx);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UJOIN_H */

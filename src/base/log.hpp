@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "base/text.hpp"
+#include "ujoin.h"
+
+namespace ujoin {
+
+/// Gives one line to the program's sink, if there is one; never throws.
+void log_line(ujoin_log_level level, const std::string &text) noexcept;
+template <class... Parts> void log_warning(const Parts &...parts) { log_line(UJOIN_LOG_WARNING, cat(parts...)); }
+template <class... Parts> void log_debug(const Parts &...parts) { log_line(UJOIN_LOG_DEBUG, cat(parts...)); }
+
+/// Replaces the sink. Waits until the old one no longer runs on another thread, then calls its destroy.
+void set_log_sink(ujoin_log_level level, ujoin_log_fn fn, void *user_data, ujoin_destroy_fn destroy);
+
+} // namespace ujoin

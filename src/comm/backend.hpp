@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "base/deadline.hpp"
+#include "comm/board.hpp"
+#include "comm/op.hpp"
+#include <string>
+
+namespace ujoin {
+
+/// The seam under a group: one rank's end of a set of ranks that communicate. Calls come from one thread at a time, except
+/// abort. Every rank issues the same operations in the same order.
+class Backend {
+  public:
+    virtual ~Backend() = default;
+    virtual const char *name() const = 0;
+
+    /// Moves the operation on as far as it goes without waiting; true = complete.
+    virtual bool advance(OpArgs &op) = 0;
+    /// Completes the operation. Throws UJOIN_E_TIMEOUT, _PEER_LOST, _ABORTED, _MISMATCH; this rank's failure mark is left
+    /// then and the backend is broken. `interruptible`: on the caller's thread, which runs the interrupt check.
+    virtual void run(OpArgs &op, const Deadline &deadline, bool interruptible) = 0;
+    /// Leaves this rank's mark and wakes everybody; from any thread. `left` = said goodbye, else gave up.
+    virtual void abort(const std::string &reason, bool left) = 0;
+    /// Words of join contexts, visible to all ranks.
+    virtual Board &board() = 0;
+};
+
+} // namespace ujoin

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "comm/backend.hpp"
+#include "comm/work.hpp"
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace ujoin {
+
+class Store;
+
+struct GroupConfig {
+    std::string rendezvous = "env://";
+    std::string backend = "auto";
+    std::string name;
+    std::shared_ptr<Store> store;
+    int32_t rank = 0;
+    int32_t size = 0; ///< 0 = both from the environment
+    int64_t timeout_ms = 0;            ///< as in an option struct
+    int64_t rendezvous_timeout_ms = 0; ///< likewise
+};
+
+/// A set of ranks that communicate. Operations run in the order in which they are given, one at a time.
+class Group : public std::enable_shared_from_this<Group> {
+  public:
+    static std::shared_ptr<Group> create(const GroupConfig &config);
+    Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, int64_t timeout_ms);
+    ~Group();
+
+    int32_t rank() const { return rank_; }
+    int32_t size() const { return size_; }
+    int32_t local_size() const { return local_size_; }
+    const char *backend_name() const { return backend_->name(); }
+    bool has_progress() const { return progress_allowed_; }
+    Board &board() { return backend_->board(); }
+
+    /// The deadline of a bare collective, from an option as in a struct.
+    Deadline bare_deadline(int64_t timeout_option) const;
+
+    /// Runs an operation now, after everything in flight. Throws; the group is broken then.
+    void run(OpArgs &op, const Deadline &deadline = Deadline::never());
+    /// Puts an operation in flight.
+    std::shared_ptr<Work> submit(const OpArgs &op, const Deadline &deadline, Release release = {});
+
+    // What the library's own parts use; no deadline: they end with the peers' lives.
+    void all_gather_parts(const Memory &recv, const size_t *part_offsets, uint32_t digest = 0, const char *digest_text = "");
+    void broadcast(const Memory &memory, int32_t root);
+    void barrier();
+    /// Every rank's bytes, by rank; of any size.
+    std::vector<std::string> exchange(const std::string &mine);
+    /// Agrees on success: throws on every rank if `error` is set on any; the text names the ranks and their errors.
+    void agree(const std::optional<Error> &error);
+
+    ujoin_status close(int64_t timeout_ms);
+    void abort(const std::string &reason);
+    /// Throws the first cause if the group is broken, UJOIN_E_STATE if it is closed.
+    void check_usable();
+
+    /// What the armed join context adds to each operation, set by join/. Not owned.
+    class Tagger {
+      public:
+        virtual ~Tagger() = default;
+        virtual void before(OpArgs &op) = 0;
+        virtual void after(const OpArgs &op) = 0;
+    };
+    void set_tagger(Tagger *tagger) { tagger_ = tagger; }
+
+  private:
+    friend class Work;
+    void start_progress();
+    void progress_loop();
+    void run_front(std::unique_lock<std::mutex> &lock, const Deadline &deadline, bool interruptible);
+    bool advance_front(std::unique_lock<std::mutex> &lock);
+    void drain(std::unique_lock<std::mutex> &lock);
+    void break_with(const Error &error);
+
+    std::unique_ptr<Backend> backend_;
+    int32_t rank_;
+    int32_t size_;
+    int32_t local_size_;
+    int64_t timeout_ms_;
+    bool progress_allowed_;
+    Tagger *tagger_ = nullptr;
+
+    std::mutex mutex_; ///< guards what follows
+    std::condition_variable changed_;
+    std::deque<std::shared_ptr<Work>> queue_;
+    bool busy_ = false; ///< some thread is inside the backend
+    bool stopping_ = false;
+    std::thread progress_;
+
+    std::mutex cause_mutex_;
+    std::optional<Error> cause_; ///< why the group is broken
+    std::atomic<bool> broken_{false};
+    std::atomic<bool> closed_{false};
+    std::shared_ptr<Work> closing_;
+};
+
+} // namespace ujoin

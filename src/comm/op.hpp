@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include <cstddef>
+#include <cstdint>
+
+namespace ujoin {
+
+enum class OpKind : uint8_t { none, barrier, all_reduce, broadcast, all_gather, reduce_scatter, close };
+const char *op_kind_name(OpKind kind);
+
+/// A piece of memory.
+struct Segment {
+    void *data = nullptr;
+    size_t bytes = 0;
+};
+
+/// Memory as an operation sees it: one range, or several taken end to end (a bucket of gradients, a shard of parameters).
+/// A list is borrowed: it lives as long as the operation.
+class Memory {
+  public:
+    Memory() = default;
+    Memory(void *data, size_t bytes) : one_{data, bytes}, bytes_(bytes) {}
+    Memory(const void *data, size_t bytes) : Memory(const_cast<void *>(data), bytes) {} // only read where it is a send
+    Memory(const Segment *list, size_t count);
+
+    const Segment *begin() const { return list_ ? list_ : &one_; }
+    const Segment *end() const { return list_ ? list_ + count_ : &one_ + 1; }
+    size_t bytes() const { return bytes_; }
+    /// No memory was given: in place.
+    bool absent() const { return !list_ && !one_.data; }
+
+  private:
+    Segment one_;
+    const Segment *list_ = nullptr;
+    size_t count_ = 0;
+    size_t bytes_ = 0;
+};
+
+/// What a sum is divided by once all contributions are in.
+enum class Divide : uint8_t { none, ranks, contributors, weight };
+
+/// What the slots of the first operation of a use told, the same on every rank.
+struct OpOutcome {
+    int32_t contributors = 0; ///< ranks that are no shadows
+    double weight = 0;        ///< sum over them, in rank order
+    bool stop = false;        ///< some rank asked for an agreed stop
+};
+
+/// Any operation, completely described; checked once above the backends. Counts are elements of `dtype`.
+///   barrier, close: no memory           all_reduce: send n -> recv n
+///   broadcast: recv n, from root        all_gather: send n -> recv W n, or parts (below)
+///   reduce_scatter: send W n -> recv n
+struct OpArgs {
+    OpKind kind = OpKind::none;
+    ujoin_reduce reduce = UJOIN_SUM;
+    ujoin_dtype dtype = UJOIN_U8;
+    int32_t root = 0;
+    size_t count = 0;
+    Memory send; ///< absent = in place
+    Memory recv;
+    /// all_gather with parts of unequal size: W + 1 byte offsets into recv (the first 0), the same on every rank. Borrowed.
+    const size_t *part_offsets = nullptr;
+
+    /// A shadow contributes nothing to a reduction: its memory is not read, only written.
+    bool shadow = false;
+    bool stop_request = false;
+    double weight = 0;                ///< samples of this rank
+    double scale = 1;                 ///< contribution is multiplied by this before it is summed (floating-point types)
+    Divide divide = Divide::none;
+    uint32_t digest = 0;              ///< anything else that ranks must agree on; compared
+    const char *digest_text = "";     ///< what a difference in it means
+    uint32_t use_tag = 0;             ///< context and use (24 bits); compared
+
+    OpOutcome outcome;
+
+    /// Where a backend is in this operation.
+    struct Cursor {
+        size_t offset = 0; ///< bytes done
+        size_t length = 0; ///< bytes in the present step
+        int32_t peer = 0;  ///< next rank to wait for
+        int8_t phase = 0;
+        bool waiting = false;
+    } cursor;
+};
+
+/// "all_reduce(sum, f32, 100)"
+std::string describe(OpKind kind, ujoin_reduce reduce, ujoin_dtype dtype, uint64_t count, int32_t root);
+
+} // namespace ujoin

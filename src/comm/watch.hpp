@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "base/deadline.hpp"
+#include "base/error.hpp"
+#include "os/event_count.hpp"
+#include "os/fd.hpp"
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ujoin {
+
+enum class Fate : uint32_t { none = 0, failed = 1, lost = 2, left = 3 };
+
+/// How a rank ended, in memory that every rank of the group sees. Never reset: a failure ends the group. Written by its
+/// owner (failed, left) or by whoever first notices that its process is dead (lost, by compare-and-swap from none).
+struct alignas(64) FateLine {
+    std::atomic<uint32_t> fate{0};
+    std::atomic<uint32_t> reason_length{0}; ///< stored (release) after the text, before `fate`
+    int32_t pid = 0;
+    char reason[244] = {};
+};
+static_assert(sizeof(FateLine) == 256);
+
+/// Notices the failure of ranks and decides who is to blame for a wait. A rank is blamed only if it has failed and its part
+/// of that wait, read after the failure was seen, is not done.
+class Watch {
+  public:
+    /// `fates` by rank. `pidfds` by rank, or empty where ranks are threads. `events` = every event count that any rank may
+    /// sleep on.
+    Watch(int32_t rank, std::vector<FateLine *> fates, std::vector<os::Fd> pidfds, std::vector<os::EventCount *> events,
+          int64_t spin_ns);
+
+    int32_t rank() const { return rank_; }
+    int32_t size() const { return static_cast<int32_t>(fates_.size()); }
+
+    /// Waits until part(k), sleeping on `event`, which is announced whenever rank k's part may have become true. part(r)
+    /// is asked of every rank r that has failed. Throws PEER_LOST or ABORTED if one is to blame, TIMEOUT past the deadline;
+    /// in each case this rank's own mark is left first. `what()` gives the text that completes "rank 1 died while ...".
+    template <class Part, class What>
+    void wait(int32_t k, os::EventCount &event, Part &&part, const Deadline &deadline, bool interruptible, What &&what) {
+        if (part(k) || spin([&] { return part(k); })) return;
+        wait_slow(k, event, Look{part}, deadline, interruptible, what());
+    }
+
+    /// Leaves this rank's mark with the error's text, unless it has one, and wakes everybody; from any thread.
+    void mark(Fate fate, const std::string &reason);
+    Fate fate(int32_t rank) const { return static_cast<Fate>(fates_[static_cast<size_t>(rank)]->fate.load(std::memory_order_seq_cst)); }
+    /// Throws if this rank's own mark is set (aborted from another thread).
+    void check_own();
+
+  private:
+    /// A reference to part(), so that the slow path is no template.
+    class Look {
+      public:
+        template <class Part>
+        explicit Look(Part &part) : object_(const_cast<void *>(static_cast<const void *>(&part))), call_([](void *object, int32_t rank) {
+                                        return static_cast<bool>((*static_cast<std::remove_reference_t<Part> *>(object))(rank));
+                                    }) {}
+        bool operator()(int32_t rank) const { return call_(object_, rank); }
+
+      private:
+        void *object_;
+        bool (*call_)(void *, int32_t);
+    };
+
+    template <class Done> bool spin(Done &&done) const {
+        if (spin_ns_ <= 0) return false;
+        const int64_t end = now_ns() + spin_ns_;
+        do {
+            for (int i = 0; i < 32; i++) {
+                if (done()) return true;
+                os::cpu_relax();
+            }
+        } while (now_ns() < end);
+        return false;
+    }
+    void wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline, bool interruptible,
+                   const std::string &what);
+    void poll_lives();
+    void blame(const Look &part, const std::string &what);
+    std::string reason(int32_t rank) const;
+    void alarm();
+
+    int32_t rank_;
+    std::vector<FateLine *> fates_;
+    std::vector<os::Fd> pidfds_;
+    std::vector<os::EventCount *> events_;
+    int64_t spin_ns_;
+    std::mutex mark_mutex_;
+};
+
+} // namespace ujoin

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/interrupt.hpp"
+#include "base/error.hpp"
+#include <memory>
+#include <mutex>
+
+namespace ujoin::os {
+namespace {
+
+struct Check {
+    ujoin_call_fn fn = nullptr;
+    void *user_data = nullptr;
+    ujoin_destroy_fn destroy = nullptr;
+    Check() = default;
+    Check(const Check &) = delete;
+    Check &operator=(const Check &) = delete;
+    ~Check() {
+        if (destroy) destroy(user_data);
+    }
+};
+
+std::mutex g_mutex;
+std::shared_ptr<const Check> g_check; // a thread inside keeps its check alive
+
+} // namespace
+
+void check_interrupt() {
+    std::shared_ptr<const Check> check;
+    {
+        std::scoped_lock lock(g_mutex);
+        check = g_check;
+    }
+    if (!check) return;
+    last_error().text.clear();
+    if (const ujoin_status status = check->fn(check->user_data); status < 0) {
+        const std::string cause = last_error().text;
+        fail(UJOIN_E_CALLBACK, "the interrupt check ended the wait", cause.empty() ? "" : ": ", cause);
+    }
+}
+
+void set_interrupt_check(ujoin_call_fn fn, void *user_data, ujoin_destroy_fn destroy) {
+    std::shared_ptr<Check> next;
+    if (fn) {
+        next = std::make_shared<Check>();
+        next->fn = fn;
+        next->user_data = user_data;
+        next->destroy = destroy;
+    }
+    std::shared_ptr<const Check> old = next;
+    {
+        std::scoped_lock lock(g_mutex);
+        g_check.swap(old);
+    }
+    if (!fn && destroy) destroy(user_data); // given with nothing to run: not needed ever
+}
+
+} // namespace ujoin::os
