@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program of a user: valid C99 and C++. Linked to the library, or with -DBY_DLOPEN loading the file that its first
  * argument names, with local scope. The other arguments say what to do: threads, processes, backends. */
-#define _GNU_SOURCE
+#ifndef __cplusplus
+#define _POSIX_C_SOURCE 200809L
+#endif
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +14,9 @@
 
 #define FUNCTIONS(F)                                                                                                       \
     F(ujoin_abi_version)                                                                                                   \
-    F(ujoin_backends) F(ujoin_last_error) F(ujoin_status_name) F(ujoin_group_create) F(ujoin_all_reduce)                   \
-        F(ujoin_group_close) F(ujoin_group_destroy)
+    F(ujoin_backends)                                                                                                      \
+    F(ujoin_last_error) F(ujoin_status_name) F(ujoin_group_create) F(ujoin_all_reduce) F(ujoin_group_close)                \
+        F(ujoin_group_destroy)
 
 #define DECLARE(name) static __typeof__(&name) call_##name;
 FUNCTIONS(DECLARE)

@@ -65,9 +65,7 @@ class Installed:
                 raise Failed(f"{name} was not installed")
 
     def pkg_config(self, *args):
-        # A prefix that differs from the configured one: the file is asked for it as a package manager would.
-        return call(["pkg-config", f"--define-variable=prefix={self.prefix}", f"--define-variable=libdir={self.library.parent}",
-                     f"--define-variable=includedir={self.prefix}/include", *args, "ujoin"], env=self.env).split()
+        return call(["pkg-config", *args, "ujoin"], env=self.env).split()
 
     def by_pkg_config(self):
         program = self.place / "by_pkg_config"
