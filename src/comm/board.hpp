@@ -15,7 +15,8 @@ struct alignas(64) Bank {
     std::atomic<uint64_t> total{0};    ///< own uses; valid once `joined` is set in head
     std::atomic<uint64_t> stop_at{0};  ///< no use with this number or a higher one is run; all ones = none
     std::atomic<uint32_t> digest{0};   ///< of the joinables and options
-    uint32_t reserved[3] = {};
+    uint32_t reserved = 0;
+    std::atomic<uint64_t> rounds{0};   ///< own uses of the first joinable; valid once `joined` is set in head
     std::atomic<uint8_t> ring[16] = {}; ///< ring[u % 16] = joinable of own use u
 };
 static_assert(sizeof(Bank) == 64);
