@@ -12,13 +12,8 @@ Watch::Watch(int32_t rank, std::vector<FateLine *> fates, std::vector<os::Fd> pi
     : rank_(rank), fates_(std::move(fates)), pidfds_(std::move(pidfds)), events_(std::move(events)), spin_ns_(spin_ns),
       dead_(std::make_unique<std::atomic<bool>[]>(fates_.size())) {}
 
-void Watch::wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline, bool interruptible,
-                      const std::string &what) {
-    if (!try_wait_slow(k, event, part, deadline, interruptible, what)) give_up_late(part, what);
-}
-
-bool Watch::try_wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline, bool interruptible,
-                          const std::string &what) {
+bool Watch::wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline,
+                      const Deadline &patience, bool interruptible, const std::string &what) {
     bool first = true;
     const auto look = [&](bool slice) {
         check_own();
@@ -29,23 +24,25 @@ bool Watch::try_wait_slow(int32_t k, os::EventCount &event, const Look &part, co
         if (slice && interruptible) os::check_interrupt();
     };
     try {
-        return os::wait_event(
-            event, 0, deadline, [&] { return part(k); }, look); // wait() has spun already
+        const auto done = [&] { return part(k); };
+        if (os::wait_event(event, 0, deadline.before(patience) ? deadline : patience, done, look))
+            return true; // has spun already
     } catch (const Error &error) {
         mark(Fate::failed, error.text(), error.code()); // no effect where blame() left a more precise one
         throw;
     }
+    if (deadline.passed()) give_up_late(part, what);
+    return false;
 }
 
 void Watch::give_up_late(const Look &part, const std::string &what) {
     std::vector<int32_t> missing;
     for (int32_t r = 0; r < size(); r++)
         if (r != rank_ && !part(r)) missing.push_back(r);
-    Error error(UJOIN_E_TIMEOUT, cat("the deadline passed while rank ", rank_, " was waiting for ", what,
-                                     missing.empty()       ? ""
-                                     : missing.size() == 1 ? "; missing is rank "
-                                                           : "; missing are ranks ",
-                                     join_list(missing)));
+    std::string text = cat("the deadline passed while rank ", rank_, " was waiting for ", what);
+    if (!missing.empty())
+        text += cat(missing.size() == 1 ? "; missing is rank " : "; missing are ranks ", join_list(missing));
+    Error error(UJOIN_E_TIMEOUT, text);
     error.with_ranks(missing);
     mark(Fate::failed, error.text(), error.code());
     throw error;

@@ -42,17 +42,15 @@ class Watch {
     /// Waits until part(k), sleeping on `event`, which is announced whenever rank k's part may have become true. part(r)
     /// is asked of every rank r that has failed. Throws PEER_LOST or ABORTED if one is to blame, TIMEOUT past the deadline;
     /// in each case this rank's own mark is left first. `what()` gives the text that completes "rank 1 died while ...".
+    /// False when `patience` is at its end before that: no mark is left, the wait may be taken up again.
+    template <class Part, class What> bool wait(int32_t k, os::EventCount &event, Part &&part, const Deadline &deadline,
+                                                const Deadline &patience, bool interruptible, What &&what) {
+        if (part(k) || spin([&] { return part(k); })) return true;
+        return wait_slow(k, event, Look{part}, deadline, patience, interruptible, what());
+    }
     template <class Part, class What>
     void wait(int32_t k, os::EventCount &event, Part &&part, const Deadline &deadline, bool interruptible, What &&what) {
-        if (part(k) || spin([&] { return part(k); })) return;
-        wait_slow(k, event, Look{part}, deadline, interruptible, what());
-    }
-
-    /// As wait, but false past the deadline, with no mark left: the caller decides what that means.
-    template <class Part, class What> bool try_wait(int32_t k, os::EventCount &event, Part &&part, const Deadline &deadline,
-                                                    bool interruptible, What &&what) {
-        if (part(k) || spin([&] { return part(k); })) return true;
-        return try_wait_slow(k, event, Look{part}, deadline, interruptible, what());
+        wait(k, event, part, deadline, Deadline::never(), interruptible, what);
     }
     /// Leaves this rank's mark and throws TIMEOUT, which names the ranks whose part is not done.
     template <class Part> [[noreturn]] void time_out(Part &&part, const std::string &what) {
@@ -94,10 +92,8 @@ class Watch {
         } while (now_ns() < end);
         return false;
     }
-    void wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline, bool interruptible,
-                   const std::string &what);
-    bool try_wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline, bool interruptible,
-                       const std::string &what);
+    bool wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline, const Deadline &patience,
+                   bool interruptible, const std::string &what);
     [[noreturn]] void give_up_late(const Look &part, const std::string &what);
     void poll_lives();
     void blame(const Look &part, const std::string &what);

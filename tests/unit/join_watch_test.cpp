@@ -122,6 +122,22 @@ TEST(JoinWatch, past_the_deadline_the_missing_ranks_are_named) {
     EXPECT_EQ(watch->fate(0), Fate::failed);
 }
 
+TEST(JoinWatch, patience_at_its_end_leaves_no_mark) {
+    Ranks ranks(2);
+    auto watch = ranks.watch(0);
+    const auto wait = [&](const Deadline &patience) {
+        return watch->wait(
+            1, ranks.word(1).event, [&](int32_t r) { return ranks.is_set(r); }, Deadline::in(20'000), patience, false,
+            [] { return "a word"; });
+    };
+    EXPECT_FALSE(wait(Deadline::in(0)));
+    EXPECT_FALSE(wait(Deadline::in(20)));
+    EXPECT_EQ(watch->fate(0), Fate::none);
+    std::thread other([&] { ranks.set(1, 1); });
+    EXPECT_TRUE(wait(Deadline::never()));
+    other.join();
+}
+
 TEST(JoinWatch, an_abort_from_another_thread_ends_the_wait) {
     Ranks ranks(2);
     auto watch = ranks.watch(0);
