@@ -44,14 +44,16 @@ class Work {
   private:
     friend class Group;
     void complete(std::optional<Error> error);
-    ujoin_status result() const;
+    ujoin_status result();
 
-    std::shared_ptr<Group> group_; ///< until completion
+    std::weak_ptr<Group> group_;
+    std::shared_ptr<Group> keep_group_; ///< until completion
     OpArgs op_;
     Deadline deadline_;
     Release release_;
     std::optional<Error> error_;
     std::atomic<bool> done_{false};
+    std::atomic<bool> told_{false}; ///< the join context has seen the outcome
     os::EventCount event_;
 };
 
