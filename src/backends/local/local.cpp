@@ -15,7 +15,7 @@ constexpr size_t chunk_bytes(int32_t size) { return size <= 8 ? default_chunk : 
 /// One group's ranks on their way to each other, and the memory they share.
 struct Job {
     explicit Job(int32_t size)
-        : bytes(RankArea::bytes(chunk_bytes(size))), memory(::operator new(bytes * static_cast<size_t>(size), std::align_val_t{4096})) {
+        : bytes(RankArea::bytes(chunk_bytes(size))), memory(::operator new(bytes * static_cast<size_t>(size), std::align_val_t{4096})), came(static_cast<size_t>(size)) {
         for (int32_t k = 0; k < size; k++)
             areas.push_back(new (static_cast<char *>(memory) + bytes * static_cast<size_t>(k)) RankArea);
     }
@@ -26,7 +26,7 @@ struct Job {
     size_t bytes;
     void *memory;
     std::vector<RankArea *> areas;
-    std::vector<bool> came = std::vector<bool>(areas.size());
+    std::vector<bool> came;
     size_t present = 0;
     bool given_up = false;
 };
