@@ -16,7 +16,8 @@ class Call {
         release_ = Release(given.release, given.release_data);
         group_ = api::use(group, "group");
         timeout_ms_ = given.timeout_ms;
-        if (given.stream) fail(UJOIN_E_UNSUPPORTED, "rank ", group_->rank(), ": stream is not NULL; this version has no device memory");
+        if (given.stream)
+            fail(UJOIN_E_UNSUPPORTED, "rank ", group_->rank(), ": stream is not NULL; this version has no device memory");
     }
 
     size_t ranks() const { return static_cast<size_t>(group_->size()); }
@@ -24,11 +25,14 @@ class Call {
     template <class Buffer> Memory memory(const Buffer *buffer, const char *name, OpArgs &op, size_t times) {
         if (!buffer) invalid(name, " is NULL");
         if (buffer->device != UJOIN_DEVICE_HOST)
-            fail(UJOIN_E_UNSUPPORTED, "rank ", group_->rank(), ": ", name, " is on device ", buffer->device, "; this version has host memory only");
+            fail(UJOIN_E_UNSUPPORTED, "rank ", group_->rank(), ": ", name, " is on device ", buffer->device,
+                 "; this version has host memory only");
         if (buffer->reserved != 0) invalid(name, ".reserved is not 0");
-        if (!dtype_known(buffer->dtype)) invalid(name, ".dtype is ", buffer->dtype, "; expected a value of ujoin_dtype_value");
+        if (!dtype_known(buffer->dtype))
+            invalid(name, ".dtype is ", buffer->dtype, "; expected a value of ujoin_dtype_value");
         if (!buffer->data && buffer->count != 0) invalid(name, ".data is NULL, but its count is ", buffer->count);
-        if (op.dtype != buffer->dtype) invalid("send is of ", dtype_name(buffer->dtype), ", recv of ", dtype_name(op.dtype));
+        if (op.dtype != buffer->dtype)
+            invalid("send is of ", dtype_name(buffer->dtype), ", recv of ", dtype_name(op.dtype));
         if (buffer->count != op.count * times) invalid(name, ".count is ", buffer->count, "; expected ", op.count * times);
         if (buffer->count > SIZE_MAX / 16) invalid(name, ".count is ", buffer->count);
         return Memory(buffer->data ? buffer->data : &nothing_, buffer->count * dtype_size(buffer->dtype));
@@ -38,13 +42,17 @@ class Call {
         if (dtype == UJOIN_U8) invalid("u8 is not reduced");
         return reduce ? reduce : UJOIN_SUM;
     }
-    template <class... Parts> [[noreturn]] void invalid(const Parts &...parts) { fail_invalid("rank ", group_->rank(), ": ", parts...); }
+    template <class... Parts> [[noreturn]] void invalid(const Parts &...parts) {
+        fail_invalid("rank ", group_->rank(), ": ", parts...);
+    }
 
     void go(OpArgs &op, ujoin_work **out_work) {
         const Deadline deadline = group_->bare_deadline(timeout_ms_);
         try {
-            if (out_work) api::give(out_work, group_->submit(op, deadline, std::move(release_)));
-            else group_->run(op, deadline);
+            if (out_work)
+                api::give(out_work, group_->submit(op, deadline, std::move(release_)));
+            else
+                group_->run(op, deadline);
         } catch (Error &error) {
             throw error.in(cat("rank ", group_->rank(), " of ", group_->size()));
         }
@@ -66,8 +74,8 @@ template <class Body> ujoin_status operation(const char *name, ujoin_work **out_
 
 } // namespace
 
-ujoin_status ujoin_all_reduce(ujoin_group *group, const ujoin_const_buffer *send, const ujoin_buffer *recv, ujoin_reduce reduce,
-                              const ujoin_op_options *options, ujoin_work **out_work) {
+ujoin_status ujoin_all_reduce(ujoin_group *group, const ujoin_const_buffer *send, const ujoin_buffer *recv,
+                              ujoin_reduce reduce, const ujoin_op_options *options, ujoin_work **out_work) {
     return operation("ujoin_all_reduce", out_work, [&] {
         Call call(group, options);
         if (!recv) call.invalid("recv is NULL");
@@ -93,7 +101,8 @@ ujoin_status ujoin_broadcast(ujoin_group *group, const ujoin_buffer *buffer, int
         op.count = buffer->count;
         op.root = root;
         op.recv = call.memory(buffer, "buffer", op, 1);
-        if (root < 0 || static_cast<size_t>(root) >= call.ranks()) call.invalid("root is ", root, "; expected 0 to ", call.ranks() - 1);
+        if (root < 0 || static_cast<size_t>(root) >= call.ranks())
+            call.invalid("root is ", root, "; expected 0 to ", call.ranks() - 1);
         call.go(op, out_work);
     });
 }
@@ -103,7 +112,8 @@ ujoin_status ujoin_all_gather(ujoin_group *group, const ujoin_const_buffer *send
     return operation("ujoin_all_gather", out_work, [&] {
         Call call(group, options);
         if (!recv) call.invalid("recv is NULL");
-        if (recv->count % call.ranks() != 0) call.invalid("recv.count is ", recv->count, ", not a multiple of ", call.ranks());
+        if (recv->count % call.ranks() != 0)
+            call.invalid("recv.count is ", recv->count, ", not a multiple of ", call.ranks());
         OpArgs op;
         op.kind = OpKind::all_gather;
         op.dtype = recv->dtype;
@@ -114,8 +124,8 @@ ujoin_status ujoin_all_gather(ujoin_group *group, const ujoin_const_buffer *send
     });
 }
 
-ujoin_status ujoin_reduce_scatter(ujoin_group *group, const ujoin_const_buffer *send, const ujoin_buffer *recv, ujoin_reduce reduce,
-                                  const ujoin_op_options *options, ujoin_work **out_work) {
+ujoin_status ujoin_reduce_scatter(ujoin_group *group, const ujoin_const_buffer *send, const ujoin_buffer *recv,
+                                  ujoin_reduce reduce, const ujoin_op_options *options, ujoin_work **out_work) {
     return operation("ujoin_reduce_scatter", out_work, [&] {
         Call call(group, options);
         if (!recv) call.invalid("recv is NULL");

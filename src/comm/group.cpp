@@ -20,7 +20,8 @@ bool progress_allowed(int32_t local_size) {
 } // namespace
 
 Group::Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, int64_t timeout_ms)
-    : backend_(std::move(backend)), rank_(rank), size_(size), local_size_(local_size), progress_allowed_(progress_allowed(local_size)) {
+    : backend_(std::move(backend)), rank_(rank), size_(size), local_size_(local_size),
+      progress_allowed_(progress_allowed(local_size)) {
     const int64_t fallback = env::number(env::Var::timeout_ms, 1, INT64_MAX / 2).value_or(default_timeout_ms);
     timeout_ms_ = duration_option(timeout_ms, fallback, "ujoin_group_options.timeout_ms");
 }
@@ -34,8 +35,10 @@ Group::~Group() {
     if (!closed_) backend_->abort("", true); // goodbye: nothing for those who need nothing more of this rank
     std::thread &thread = progress_->thread;
     if (!thread.joinable()) return;
-    if (thread.get_id() == std::this_thread::get_id()) thread.detach();
-    else thread.join(); // idle: work in flight would keep the group alive
+    if (thread.get_id() == std::this_thread::get_id())
+        thread.detach();
+    else
+        thread.join(); // idle: work in flight would keep the group alive
 }
 
 Deadline Group::bare_deadline(int64_t timeout_option) const {
@@ -165,7 +168,8 @@ bool Group::step_front(Lock &lock, const Deadline &patience, bool interruptible,
     bool complete = false;
     try {
         check_usable();
-        complete = may_wait ? backend_->run(work->op_, work->deadline_, patience, interruptible) : backend_->advance(work->op_);
+        complete =
+            may_wait ? backend_->run(work->op_, work->deadline_, patience, interruptible) : backend_->advance(work->op_);
     } catch (const Error &caught) {
         error = caught;
         try {
@@ -273,7 +277,8 @@ ujoin_status Group::close(int64_t timeout_ms) {
 }
 
 void Group::abort(const std::string &reason) {
-    const std::string text = reason.empty() ? cat("rank ", rank_, " aborted the group") : cat("rank ", rank_, " aborted the group: ", reason);
+    const std::string text =
+        reason.empty() ? cat("rank ", rank_, " aborted the group") : cat("rank ", rank_, " aborted the group: ", reason);
     {
         const std::scoped_lock lock(cause_mutex_);
         if (!cause_) cause_ = Error(UJOIN_E_ABORTED, text).with_ranks({rank_});

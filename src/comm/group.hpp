@@ -20,7 +20,7 @@ struct GroupConfig {
     std::string name;
     std::shared_ptr<Store> store;
     int32_t rank = 0;
-    int32_t size = 0; ///< 0 = both from the environment
+    int32_t size = 0;                  ///< 0 = both from the environment
     int64_t timeout_ms = 0;            ///< as in an option struct
     int64_t rendezvous_timeout_ms = 0; ///< likewise
 };
@@ -48,7 +48,8 @@ class Group : public std::enable_shared_from_this<Group> {
     std::shared_ptr<Work> submit(const OpArgs &op, const Deadline &deadline, Release release = {});
 
     // What the library's own parts use; no deadline: they end with the peers' lives.
-    void all_gather_parts(const Memory &recv, const size_t *part_offsets, uint32_t digest = 0, const char *digest_text = "");
+    void all_gather_parts(const Memory &recv, const size_t *part_offsets, uint32_t digest = 0,
+                          const char *digest_text = "");
     void broadcast(const Memory &memory, int32_t root);
     void barrier();
     /// Every rank's bytes, by rank; of any size.

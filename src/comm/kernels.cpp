@@ -32,12 +32,16 @@ template <> struct Wide<int64_t> { using type = Int128; };
 template <> struct Wide<uint8_t> { using type = int64_t; };
 
 template <class A, class T> A widen(T value) {
-    if constexpr (is_16_bit<T>) return static_cast<A>(static_cast<float>(value));
-    else return static_cast<A>(value);
+    if constexpr (is_16_bit<T>)
+        return static_cast<A>(static_cast<float>(value));
+    else
+        return static_cast<A>(value);
 }
 template <class T, class A> T narrow(A value) {
-    if constexpr (is_16_bit<T>) return T(static_cast<float>(value));
-    else return static_cast<T>(value);
+    if constexpr (is_16_bit<T>)
+        return T(static_cast<float>(value));
+    else
+        return static_cast<T>(value);
 }
 
 struct Sum {
@@ -78,24 +82,30 @@ void reduce_as(const char *const *inputs, size_t input_count, char *__restrict o
     }
 }
 
-template <class T>
-void reduce_typed(ujoin_reduce reduce, const char *const *inputs, size_t input_count, char *out, size_t count, double divisor) {
+template <class T> void reduce_typed(ujoin_reduce reduce, const char *const *inputs, size_t input_count, char *out,
+                                     size_t count, double divisor) {
     using P = typename Plain<T>::type;
     using Ordered = std::conditional_t<std::is_integral_v<T>, T, P>; // wrapping sums are unsigned, comparisons are not
     switch (reduce) {
     case UJOIN_AVG:
         reduce_as<T, typename Wide<T>::type, Sum, true>(inputs, input_count, out, count, divisor);
         break;
-    case UJOIN_MIN: reduce_as<T, Ordered, Min, false>(inputs, input_count, out, count, 1); break;
-    case UJOIN_MAX: reduce_as<T, Ordered, Max, false>(inputs, input_count, out, count, 1); break;
+    case UJOIN_MIN:
+        reduce_as<T, Ordered, Min, false>(inputs, input_count, out, count, 1);
+        break;
+    case UJOIN_MAX:
+        reduce_as<T, Ordered, Max, false>(inputs, input_count, out, count, 1);
+        break;
     default:
-        if (divisor == 1) reduce_as<T, P, Sum, false>(inputs, input_count, out, count, 1);
-        else reduce_as<T, P, Sum, true>(inputs, input_count, out, count, divisor);
+        if (divisor == 1)
+            reduce_as<T, P, Sum, false>(inputs, input_count, out, count, 1);
+        else
+            reduce_as<T, P, Sum, true>(inputs, input_count, out, count, divisor);
     }
 }
 
-template <class T>
-void reduce_scaled(const char *const *inputs, const double *scales, size_t input_count, char *out, size_t count, double divisor) {
+template <class T> void reduce_scaled(const char *const *inputs, const double *scales, size_t input_count, char *out,
+                                      size_t count, double divisor) {
     const auto by = static_cast<float>(divisor);
     constexpr size_t block = 1024;
     float sums[block];
@@ -118,12 +128,14 @@ void reduce_elements(ujoin_dtype dtype, ujoin_reduce reduce, const char *const *
     visit_dtype(dtype, [&](auto zero) { reduce_typed<decltype(zero)>(reduce, inputs, input_count, out, count, divisor); });
 }
 
-void reduce_scaled_elements(ujoin_dtype dtype, const char *const *inputs, const double *scales, size_t input_count, char *out,
-                            size_t count, double divisor) {
+void reduce_scaled_elements(ujoin_dtype dtype, const char *const *inputs, const double *scales, size_t input_count,
+                            char *out, size_t count, double divisor) {
     visit_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        if constexpr (is_16_bit<T>) reduce_scaled<T>(inputs, scales, input_count, out, count, divisor);
-        else fail(UJOIN_E_INTERNAL, "only 16-bit types are scaled while they are summed");
+        if constexpr (is_16_bit<T>)
+            reduce_scaled<T>(inputs, scales, input_count, out, count, divisor);
+        else
+            fail(UJOIN_E_INTERNAL, "only 16-bit types are scaled while they are summed");
     });
 }
 

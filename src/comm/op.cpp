@@ -18,10 +18,14 @@ std::string describe(OpKind kind, ujoin_reduce reduce, ujoin_dtype dtype, uint64
     const char *reduction = reductions[reduce >= UJOIN_SUM && reduce <= UJOIN_MAX ? reduce : 0];
     switch (kind) {
     case OpKind::all_reduce:
-    case OpKind::reduce_scatter: return cat(op_kind_name(kind), "(", reduction, ", ", dtype_name(dtype), ", ", count, ")");
-    case OpKind::broadcast: return cat("broadcast(", dtype_name(dtype), ", ", count, ", root ", root, ")");
-    case OpKind::all_gather: return cat("all_gather(", dtype_name(dtype), ", ", count, ")");
-    default: return op_kind_name(kind);
+    case OpKind::reduce_scatter:
+        return cat(op_kind_name(kind), "(", reduction, ", ", dtype_name(dtype), ", ", count, ")");
+    case OpKind::broadcast:
+        return cat("broadcast(", dtype_name(dtype), ", ", count, ", root ", root, ")");
+    case OpKind::all_gather:
+        return cat("all_gather(", dtype_name(dtype), ", ", count, ")");
+    default:
+        return op_kind_name(kind);
     }
 }
 

@@ -14,7 +14,8 @@ const BackendFactory &choose_backend(const std::string &asked, int32_t size, boo
         reasons.push_back(cat(factory.name, ": ", why_not));
     }
     if (reasons.empty())
-        fail(UJOIN_E_UNSUPPORTED, "backend \"", asked, "\" is not in this build; it has ", join_list(names), " (and \"auto\")");
+        fail(UJOIN_E_UNSUPPORTED, "backend \"", asked, "\" is not in this build; it has ", join_list(names),
+             " (and \"auto\")");
     fail(UJOIN_E_UNSUPPORTED, "no backend for this group of ", size, " ranks (", join_list(reasons, "; "), ")");
 }
 

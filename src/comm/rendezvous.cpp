@@ -29,7 +29,8 @@ std::optional<int64_t> first_number(std::initializer_list<Var> vars, int64_t low
 
 void rank_and_size_from_env(Place &place) {
     const auto size = first_number({Var::world_size, Var::ompi_size, Var::pmi_size, Var::slurm_ntasks}, 1, 1 << 20);
-    if (!size) fail_invalid("environment variable WORLD_SIZE is not set; start with ujoin-run, or give rank and world_size");
+    if (!size)
+        fail_invalid("environment variable WORLD_SIZE is not set; start with ujoin-run, or give rank and world_size");
     const auto rank = first_number({Var::rank, Var::ompi_rank, Var::pmi_rank, Var::slurm_procid}, 0, *size - 1);
     if (!rank) fail_invalid("environment variable RANK is not set, but WORLD_SIZE is ", *size);
     place.rank = static_cast<int32_t>(*rank);
@@ -37,8 +38,9 @@ void rank_and_size_from_env(Place &place) {
     const auto local = first_number({Var::local_world_size, Var::ompi_local_size}, 1, *size);
     place.local_size = static_cast<int32_t>(local.value_or(*size));
     if (place.local_size != place.size || env::text(Var::store))
-        fail(UJOIN_E_UNSUPPORTED, "the ranks are on several hosts (LOCAL_WORLD_SIZE is ", place.local_size, ", WORLD_SIZE ", place.size,
-             ", UJOIN_STORE is ", env::text(Var::store) ? "set" : "not set", "); this version of ujoin joins the ranks of one host");
+        fail(UJOIN_E_UNSUPPORTED, "the ranks are on several hosts (LOCAL_WORLD_SIZE is ", place.local_size, ", WORLD_SIZE ",
+             place.size, ", UJOIN_STORE is ", env::text(Var::store) ? "set" : "not set",
+             "); this version of ujoin joins the ranks of one host");
 }
 
 bool starts_with(const std::string &text, const char *prefix) { return text.rfind(prefix, 0) == 0; }
@@ -46,15 +48,16 @@ bool starts_with(const std::string &text, const char *prefix) { return text.rfin
 std::string env_meeting() {
     const auto address = env::text(Var::master_addr);
     const auto port = env::number(Var::master_port, 1, 65535);
-    return cat("env://", address.value_or("127.0.0.1"), ":", port.value_or(29500), "/", env::text(Var::run_id).value_or(""), "/",
-               env::text(Var::restart_count).value_or("0"));
+    return cat("env://", address.value_or("127.0.0.1"), ":", port.value_or(29500), "/", env::text(Var::run_id).value_or(""),
+               "/", env::text(Var::restart_count).value_or("0"));
 }
 
 std::string tcp_meeting(const std::string &url) {
     const size_t colon = url.rfind(':');
     char *end = nullptr;
     const long port = std::strtol(url.c_str() + colon + 1, &end, 10);
-    if (colon <= 6 || *end || port < 1 || port > 65535) fail_invalid("rendezvous is \"", url, "\"; expected tcp://host:port");
+    if (colon <= 6 || *end || port < 1 || port > 65535)
+        fail_invalid("rendezvous is \"", url, "\"; expected tcp://host:port");
     return url;
 }
 
@@ -80,7 +83,9 @@ std::string store_meeting(Store &store, const Place &place, const std::string &n
         store.set(key, cat("store://", random(), "-", random(), "-", random(), "-", random()));
     }
     const std::optional<std::string> meeting = store.get(key, deadline);
-    if (!meeting) throw Error(UJOIN_E_TIMEOUT, cat("rank 0 did not come to ", store.url(), " (this is rank ", place.rank, ")")).with_ranks({0});
+    if (!meeting)
+        throw Error(UJOIN_E_TIMEOUT, cat("rank 0 did not come to ", store.url(), " (this is rank ", place.rank, ")"))
+            .with_ranks({0});
     return *meeting;
 }
 
@@ -91,7 +96,8 @@ Place find_place(const GroupConfig &config, const Deadline &deadline) {
     } else {
         if (config.size < 0) fail_invalid("world_size is ", config.size);
         if (config.rank < 0 || config.rank >= config.size)
-            fail_invalid("rank is ", config.rank, "; expected 0 to ", config.size - 1, " (world_size is ", config.size, ")");
+            fail_invalid("rank is ", config.rank, "; expected 0 to ", config.size - 1, " (world_size is ", config.size,
+                         ")");
         place.rank = config.rank;
         place.size = place.local_size = config.size;
     }
@@ -110,7 +116,8 @@ Place find_place(const GroupConfig &config, const Deadline &deadline) {
     } else {
         fail_invalid("rendezvous is \"", url, "\"; expected env://, tcp://host:port, file:///path or local://name");
     }
-    if (place.meeting.size() + config.name.size() > 1000) fail_invalid("rendezvous and name have more than 1000 characters");
+    if (place.meeting.size() + config.name.size() > 1000)
+        fail_invalid("rendezvous and name have more than 1000 characters");
     place.meeting += cat("#", config.name);
     return place;
 }
@@ -118,7 +125,8 @@ Place find_place(const GroupConfig &config, const Deadline &deadline) {
 } // namespace
 
 std::shared_ptr<Group> Group::create(const GroupConfig &config) {
-    const Deadline deadline = Deadline::in(duration_option(config.rendezvous_timeout_ms, default_rendezvous_ms, "rendezvous_timeout_ms"));
+    const Deadline deadline =
+        Deadline::in(duration_option(config.rendezvous_timeout_ms, default_rendezvous_ms, "rendezvous_timeout_ms"));
     duration_option(config.timeout_ms, 1, "timeout_ms"); // before anybody is met
     const Place place = find_place(config, deadline);
     const BackendFactory &factory = choose_backend(config.backend, place.size, place.threads);

@@ -31,9 +31,7 @@ struct RankArea {
 
     static constexpr size_t head_bytes = 4096;
     static constexpr size_t bytes(size_t chunk) { return head_bytes + 2 * chunk; }
-    char *staging(uint64_t step, size_t chunk) {
-        return reinterpret_cast<char *>(this) + head_bytes + (step & 1) * chunk;
-    }
+    char *staging(uint64_t step, size_t chunk) { return reinterpret_cast<char *>(this) + head_bytes + (step & 1) * chunk; }
 };
 static_assert(sizeof(RankArea) <= RankArea::head_bytes);
 

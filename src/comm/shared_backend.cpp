@@ -62,10 +62,14 @@ bool scaled_by_reader(const OpArgs &op) { return op.scale != 1 && op.scale == op
 double divisor_of(const OpArgs &op, int32_t ranks) {
     if (op.reduce == UJOIN_AVG) return op.outcome.contributors;
     switch (op.divide) {
-    case Divide::ranks: return ranks;
-    case Divide::contributors: return op.outcome.contributors;
-    case Divide::weight: return op.outcome.weight;
-    default: return 1;
+    case Divide::ranks:
+        return ranks;
+    case Divide::contributors:
+        return op.outcome.contributors;
+    case Divide::weight:
+        return op.outcome.weight;
+    default:
+        return 1;
     }
 }
 bool nobody_contributed(const OpArgs &op) {
@@ -100,17 +104,24 @@ int64_t spin_time_ns(int32_t ranks) {
 }
 
 SharedBackend::SharedBackend(Parts parts)
-    : parts_(std::move(parts)), watch_(parts_.rank, fates_of(parts_.areas), std::move(parts_.pidfds), events_of(parts_.areas), parts_.spin_ns),
-      board_(banks_of(parts_.areas), watch_), inputs_(parts_.areas.size()), shifted_(parts_.areas.size()), scales_(parts_.areas.size()) {}
+    : parts_(std::move(parts)),
+      watch_(parts_.rank, fates_of(parts_.areas), std::move(parts_.pidfds), events_of(parts_.areas), parts_.spin_ns),
+      board_(banks_of(parts_.areas), watch_), inputs_(parts_.areas.size()), shifted_(parts_.areas.size()),
+      scales_(parts_.areas.size()) {}
 
 void SharedBackend::abort(const std::string &reason, bool left) { watch_.mark(left ? Fate::left : Fate::failed, reason); }
 
 bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) {
     while (!advance(op)) {
         const int32_t k = op.cursor.peer;
-        const auto arrived = [&](int32_t rank) { return slot(rank, step_).arrived.load(std::memory_order_acquire) >= step_; };
-        const auto what = [&] { return cat("waiting for it in ", describe(op.kind, op.reduce, op.dtype, op.count, op.root)); };
-        if (!watch_.wait(k, slot(k, step_).event, arrived, deadline, patience, interruptible, what)) return false;
+        const auto arrived = [&](int32_t rank) {
+            return slot(rank, step_).arrived.load(std::memory_order_acquire) >= step_;
+        };
+        const auto what = [&] { return describe(op.kind, op.reduce, op.dtype, op.count, op.root); };
+        if (watch_.try_wait(k, slot(k, step_).event, arrived, Deadline::earlier(deadline, patience), interruptible, what))
+            continue;
+        if (deadline.passed()) watch_.time_out(arrived, what());
+        return false;
     }
     return true;
 }
@@ -150,14 +161,18 @@ size_t SharedBackend::part_offset(const OpArgs &op, int32_t rank) const {
 size_t SharedBackend::staged_bytes(const OpArgs &op, int32_t rank) const {
     const OpArgs::Cursor &at = op.cursor;
     switch (op.kind) {
-    case OpKind::all_reduce: return at.length;
-    case OpKind::broadcast: return rank == op.root ? at.length : 0;
-    case OpKind::reduce_scatter: return at.length * parts_.areas.size();
+    case OpKind::all_reduce:
+        return at.length;
+    case OpKind::broadcast:
+        return rank == op.root ? at.length : 0;
+    case OpKind::reduce_scatter:
+        return at.length * parts_.areas.size();
     case OpKind::all_gather: {
         const size_t bytes = part_bytes(op, rank);
         return bytes > at.offset ? std::min(at.length, bytes - at.offset) : 0;
     }
-    default: return 0;
+    default:
+        return 0;
     }
 }
 char *SharedBackend::data(int32_t rank, size_t length) {
@@ -200,15 +215,21 @@ void SharedBackend::end_step(OpArgs &op) {
         at.phase = 0;
     } else {
         switch (op.kind) {
-        case OpKind::all_reduce: reduce_into(op, 0, at.length, op.recv, at.offset, at.length); break;
+        case OpKind::all_reduce:
+            reduce_into(op, 0, at.length, op.recv, at.offset, at.length);
+            break;
         case OpKind::reduce_scatter:
-            reduce_into(op, at.length * static_cast<size_t>(parts_.rank), staged_bytes(op, parts_.rank), op.recv, at.offset, at.length);
+            reduce_into(op, at.length * static_cast<size_t>(parts_.rank), staged_bytes(op, parts_.rank), op.recv, at.offset,
+                        at.length);
             break;
         case OpKind::broadcast:
             if (op.root != parts_.rank) copy_into(op.recv, at.offset, data(op.root, at.length), at.length);
             break;
-        case OpKind::all_gather: gather(op); break;
-        default: break;
+        case OpKind::all_gather:
+            gather(op);
+            break;
+        default:
+            break;
         }
     }
     at.offset += at.length;
@@ -231,7 +252,8 @@ void SharedBackend::compare(OpArgs &op) {
     OpOutcome outcome;
     for (int32_t k = 0; k < size(); k++) {
         const Slot &other = slot(k, step_);
-        if (other.fingerprint != own.fingerprint || other.digest != own.digest || (other.flags >> tag_shift) != (own.flags >> tag_shift))
+        if (other.fingerprint != own.fingerprint || other.digest != own.digest ||
+            (other.flags >> tag_shift) != (own.flags >> tag_shift))
             report_mismatch(op, k);
         if (!(other.flags & flag_shadow)) {
             outcome.contributors++;
@@ -247,17 +269,19 @@ void SharedBackend::report_mismatch(const OpArgs &op, int32_t other_rank) {
     const Slot &other = slot(other_rank, step_);
     std::string text;
     if (own.fingerprint != other.fingerprint) {
-        text = cat("ranks called different operations: rank ", parts_.rank, " ", describe_fingerprint(own.fingerprint), ", rank ",
-                   other_rank, " ", describe_fingerprint(other.fingerprint));
+        text = cat("ranks called different operations: rank ", parts_.rank, " ", describe_fingerprint(own.fingerprint),
+                   ", rank ", other_rank, " ", describe_fingerprint(other.fingerprint));
     } else if ((own.flags >> tag_shift) != (other.flags >> tag_shift)) {
-        text = cat("ranks are in different uses of a join context in ", describe(op.kind, op.reduce, op.dtype, op.count, op.root),
-                   ": rank ", parts_.rank, " in use ", (own.flags >> tag_shift) & 0xffff, ", rank ", other_rank, " in use ",
-                   (other.flags >> tag_shift) & 0xffff, " (lower 16 bits): a joinable was used too often or too rarely, or a rank is outside of the context");
+        text =
+            cat("ranks are in different uses of a join context in ",
+                describe(op.kind, op.reduce, op.dtype, op.count, op.root), ": rank ", parts_.rank, " in use ",
+                (own.flags >> tag_shift) & 0xffff, ", rank ", other_rank, " in use ", (other.flags >> tag_shift) & 0xffff,
+                " (lower 16 bits): a joinable was used too often or too rarely, or a rank is outside of the context");
     } else {
-        text = cat(*op.digest_text ? op.digest_text : "ranks disagree", ": rank ", parts_.rank, " has digest ", own.digest, ", rank ",
-                   other_rank, " ", other.digest);
+        text = cat(*op.digest_text ? op.digest_text : "ranks disagree", ": rank ", parts_.rank, " has digest ", own.digest,
+                   ", rank ", other_rank, " ", other.digest);
     }
-    watch_.mark(Fate::failed, text);
+    watch_.mark(Fate::failed, text, UJOIN_E_MISMATCH);
     throw Error(UJOIN_E_MISMATCH, text).with_ranks({other_rank});
 }
 
@@ -275,12 +299,17 @@ void SharedBackend::stage(const OpArgs &op) {
         for (size_t p = 0; p < parts; p++, to += at.length) stage_scaled(op, from, p * span(op) + at.offset, to, at.length);
         break;
     }
-    case OpKind::broadcast: copy_out_of(op.send.absent() ? op.recv : op.send, at.offset, to, staged); break;
-    case OpKind::all_gather:
-        if (op.send.absent()) copy_out_of(op.recv, part_offset(op, parts_.rank) + at.offset, to, staged);
-        else copy_out_of(op.send, at.offset, to, staged);
+    case OpKind::broadcast:
+        copy_out_of(op.send.absent() ? op.recv : op.send, at.offset, to, staged);
         break;
-    default: break;
+    case OpKind::all_gather:
+        if (op.send.absent())
+            copy_out_of(op.recv, part_offset(op, parts_.rank) + at.offset, to, staged);
+        else
+            copy_out_of(op.send, at.offset, to, staged);
+        break;
+    default:
+        break;
     }
 }
 
@@ -306,7 +335,8 @@ size_t SharedBackend::contributions(const OpArgs &op, size_t data_offset, size_t
     return n;
 }
 
-void SharedBackend::reduce_into(const OpArgs &op, size_t data_offset, size_t staged, const Memory &out, size_t out_offset, size_t length) {
+void SharedBackend::reduce_into(const OpArgs &op, size_t data_offset, size_t staged, const Memory &out, size_t out_offset,
+                                size_t length) {
     const size_t n = contributions(op, data_offset, staged);
     if (n == 0) return; // nobody has anything: what lies there stays
     const double divisor = divisor_of(op, size());
@@ -314,8 +344,10 @@ void SharedBackend::reduce_into(const OpArgs &op, size_t data_offset, size_t sta
     for_pieces(out, out_offset, length, [&](char *piece, size_t bytes) {
         for (size_t k = 0; k < n; k++) shifted_[k] = inputs_[k] + done;
         const size_t count = bytes / dtype_size(op.dtype);
-        if (any_scaled_) reduce_scaled_elements(op.dtype, shifted_.data(), scales_.data(), n, piece, count, divisor);
-        else reduce_elements(op.dtype, op.reduce, shifted_.data(), n, piece, count, divisor);
+        if (any_scaled_)
+            reduce_scaled_elements(op.dtype, shifted_.data(), scales_.data(), n, piece, count, divisor);
+        else
+            reduce_elements(op.dtype, op.reduce, shifted_.data(), n, piece, count, divisor);
         done += bytes;
     });
 }
@@ -340,7 +372,8 @@ void SharedBackend::copy_shares(const OpArgs &op) {
     if (nobody_contributed(op)) return;
     for (int32_t k = 0; k < size(); k++) {
         const auto [begin, length] = share(op.cursor.length, k);
-        copy_into(op.recv, op.cursor.offset + begin, parts_.areas[static_cast<size_t>(k)]->staging(step_, parts_.chunk), length);
+        copy_into(op.recv, op.cursor.offset + begin, parts_.areas[static_cast<size_t>(k)]->staging(step_, parts_.chunk),
+                  length);
     }
 }
 

@@ -20,9 +20,9 @@ class SharedBackend final : public Backend {
     struct Parts {
         const char *name = "";
         int32_t rank = 0;
-        std::vector<RankArea *> areas;      ///< by rank
-        std::vector<os::Fd> pidfds;         ///< by rank; empty where ranks are threads
-        std::shared_ptr<void> keep_mapped;  ///< what keeps the areas mapped
+        std::vector<RankArea *> areas;     ///< by rank
+        std::vector<os::Fd> pidfds;        ///< by rank; empty where ranks are threads
+        std::shared_ptr<void> keep_mapped; ///< what keeps the areas mapped
         size_t chunk = default_chunk;
         int64_t spin_ns = 0;
     };
@@ -54,7 +54,8 @@ class SharedBackend final : public Backend {
     void stage(const OpArgs &op);
     static void stage_scaled(const OpArgs &op, const Memory &from, size_t offset, char *to, size_t length);
     size_t contributions(const OpArgs &op, size_t data_offset, size_t staged);
-    void reduce_into(const OpArgs &op, size_t data_offset, size_t staged, const Memory &out, size_t out_offset, size_t length);
+    void reduce_into(const OpArgs &op, size_t data_offset, size_t staged, const Memory &out, size_t out_offset,
+                     size_t length);
     std::pair<size_t, size_t> share(size_t length, int32_t rank) const;
     void stage_own_share(const OpArgs &op);
     void copy_shares(const OpArgs &op);
@@ -63,7 +64,7 @@ class SharedBackend final : public Backend {
     Parts parts_;
     Watch watch_;
     Board board_;
-    uint64_t step_ = 0; ///< steps begun
+    uint64_t step_ = 0;                 ///< steps begun
     std::vector<const char *> inputs_;  ///< scratch of reduce_into
     std::vector<const char *> shifted_; ///< likewise
     std::vector<double> scales_;        ///< of inputs_, where any_scaled_

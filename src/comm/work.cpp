@@ -51,14 +51,21 @@ ujoin_status Work::wait(int64_t timeout_ms) {
     const std::shared_ptr<Group> group = group_.lock();
     if (!done() && group && !group->has_progress()) {
         Group::Lock lock(group->progress_->mutex);
-        while (!done() && group->step_front(lock, patience, true, true)) {
+        // In slices: an interrupt ends this wait, not the operation.
+        while (!done() && !patience.passed() && !group->progress_->busy) {
+            if (group->step_front(lock, Deadline::earlier(patience, Deadline::in(os::slice_ns / 1'000'000)), false, true))
+                continue;
+            lock.unlock();
+            os::check_interrupt();
+            lock.lock();
         }
     }
     // With a progress thread; or another thread of the program is inside the backend and will complete it.
-    const bool complete = os::wait_event(event_, group ? spin_time_ns(group->local_size()) : 0, patience, [&] { return done(); },
-                                         [](bool slice) {
-                                             if (slice) os::check_interrupt();
-                                         });
+    const bool complete = os::wait_event(
+        event_, group ? spin_time_ns(group->local_size()) : 0, patience, [&] { return done(); },
+        [](bool slice) {
+            if (slice) os::check_interrupt();
+        });
     return complete ? result() : UJOIN_PENDING;
 }
 

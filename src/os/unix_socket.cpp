@@ -76,7 +76,8 @@ std::optional<Fd> connect_abstract(const std::string &name) {
 }
 
 void send_packet(const Fd &socket, const std::string &bytes, const std::vector<int> &fds) {
-    if (bytes.size() > max_packet || fds.size() > max_fds) fail(UJOIN_E_INTERNAL, "a packet of ", bytes.size(), " bytes is too large");
+    if (bytes.size() > max_packet || fds.size() > max_fds)
+        fail(UJOIN_E_INTERNAL, "a packet of ", bytes.size(), " bytes is too large");
     iovec data{const_cast<char *>(bytes.data()), bytes.size()};
     alignas(cmsghdr) char control[CMSG_SPACE(max_fds * sizeof(int))] = {};
     msghdr message{};
@@ -124,7 +125,8 @@ std::optional<Packet> receive_packet(const Fd &socket, const Deadline &deadline)
             packet.fds.emplace_back(fd);
         }
     }
-    if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) fail(UJOIN_E_MISMATCH, "a packet from a peer was cut: too many open descriptors, or not ujoin");
+    if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+        fail(UJOIN_E_MISMATCH, "a packet from a peer was cut: too many open descriptors, or not ujoin");
     return packet;
 }
 

@@ -15,11 +15,13 @@ constexpr size_t chunk_bytes(int32_t size) { return size <= 8 ? default_chunk : 
 /// One group's ranks on their way to each other, and the memory they share.
 struct Job {
     explicit Job(int32_t size)
-        : bytes(RankArea::bytes(chunk_bytes(size))), memory(::operator new(bytes * static_cast<size_t>(size), std::align_val_t{4096})), came(static_cast<size_t>(size)) {
+        : bytes(RankArea::bytes(chunk_bytes(size))),
+          memory(::operator new (bytes *static_cast<size_t>(size), std::align_val_t{4096})),
+          came(static_cast<size_t>(size)) {
         for (int32_t k = 0; k < size; k++)
             areas.push_back(new (static_cast<char *>(memory) + bytes * static_cast<size_t>(k)) RankArea);
     }
-    ~Job() { ::operator delete(memory, std::align_val_t{4096}); }
+    ~Job() { ::operator delete (memory, std::align_val_t{4096}); }
     Job(const Job &) = delete;
     Job &operator=(const Job &) = delete;
 
@@ -45,7 +47,8 @@ Meetings &meetings() {
 void close_meeting(Job &job, const std::string &meeting) {
     Meetings &all = meetings();
     job.given_up = true;
-    if (const auto found = all.open.find(meeting); found != all.open.end() && found->second.get() == &job) all.open.erase(found);
+    if (const auto found = all.open.find(meeting); found != all.open.end() && found->second.get() == &job)
+        all.open.erase(found);
     all.changed.notify_all();
 }
 
@@ -65,8 +68,10 @@ std::shared_ptr<Job> meet(const AttachRequest &request) {
     const std::shared_ptr<Job> job = entry;
     const auto rank = static_cast<size_t>(request.rank);
     if (job->areas.size() != static_cast<size_t>(request.size))
-        fail(UJOIN_E_MISMATCH, "rank ", request.rank, " says that the group has ", request.size, " ranks; others said ", job->areas.size());
-    if (job->came[rank]) fail(UJOIN_E_MISMATCH, "two threads say that they are rank ", request.rank, " of ", request.meeting);
+        fail(UJOIN_E_MISMATCH, "rank ", request.rank, " says that the group has ", request.size, " ranks; others said ",
+             job->areas.size());
+    if (job->came[rank])
+        fail(UJOIN_E_MISMATCH, "two threads say that they are rank ", request.rank, " of ", request.meeting);
     job->came[rank] = true;
     if (++job->present == job->areas.size()) {
         all.open.erase(request.meeting);

@@ -9,8 +9,8 @@ namespace {
 std::string why_not(int32_t size, bool /*threads*/) { return size == 1 ? "" : "it is for one rank"; }
 
 std::unique_ptr<Backend> attach(const AttachRequest & /*request*/) {
-    const std::shared_ptr<void> memory(::operator new(RankArea::bytes(default_chunk), std::align_val_t{64}),
-                                       [](void *p) { ::operator delete(p, std::align_val_t{64}); });
+    const std::shared_ptr<void> memory(::operator new (RankArea::bytes(default_chunk), std::align_val_t{64}),
+                                       [](void *p) { ::operator delete (p, std::align_val_t{64}); });
     SharedBackend::Parts parts;
     parts.name = "self";
     parts.areas = {new (memory.get()) RankArea};

@@ -63,10 +63,12 @@ std::string Meeting::check_hello(const std::string &bytes, int32_t &rank) const 
     if (its.magic != magic || its.protocol != protocol) return "ranks use different versions of ujoin";
     if (its.size != request_.size)
         return cat("rank ", its.rank, " says that the group has ", its.size, " ranks, rank 0 says ", request_.size);
-    if (its.rank < 1 || its.rank >= request_.size) return cat("a process says that it is rank ", its.rank, " of ", request_.size);
+    if (its.rank < 1 || its.rank >= request_.size)
+        return cat("a process says that it is rank ", its.rank, " of ", request_.size);
     if (request_.meeting.substr(0, sizeof its.meeting - 1) != its.meeting)
         return cat("rank ", its.rank, " came for ", its.meeting, ", rank 0 for ", request_.meeting);
-    if (request_.backend != its.backend) return cat("rank ", its.rank, " asked for backend \"", its.backend, "\", rank 0 for \"", request_.backend, "\"");
+    if (request_.backend != its.backend)
+        return cat("rank ", its.rank, " asked for backend \"", its.backend, "\", rank 0 for \"", request_.backend, "\"");
     return "";
 }
 
@@ -74,7 +76,9 @@ os::Packet Meeting::receive(const os::Fd &from, int32_t rank) {
     try {
         if (auto packet = os::receive_packet(from, request_.deadline)) return std::move(*packet);
     } catch (Error &error) {
-        if (error.code() == UJOIN_E_PEER_LOST) throw Error(UJOIN_E_PEER_LOST, cat("rank ", rank, " died or gave up while the group was being made")).with_ranks({rank});
+        if (error.code() == UJOIN_E_PEER_LOST)
+            throw Error(UJOIN_E_PEER_LOST, cat("rank ", rank, " died or gave up while the group was being made"))
+                .with_ranks({rank});
         throw;
     }
     throw Error(UJOIN_E_TIMEOUT, cat("rank ", rank, " did not answer while the group was being made")).with_ranks({rank});
@@ -98,7 +102,8 @@ void Meeting::accept_one(const os::Fd &listener, std::vector<Peer> &peers) {
         std::vector<int32_t> came = {0};
         std::vector<int32_t> missing;
         for (size_t k = 1; k < peers.size(); k++) (sockets_[k] ? came : missing).push_back(static_cast<int32_t>(k));
-        fail_all(Error(UJOIN_E_TIMEOUT, cat("ranks ", join_list(missing), " did not come to ", request_.meeting, "; ranks ", join_list(came), " did"))
+        fail_all(Error(UJOIN_E_TIMEOUT, cat("ranks ", join_list(missing), " did not come to ", request_.meeting, "; ranks ",
+                                            join_list(came), " did"))
                      .with_ranks(missing));
     }
     os::Packet packet;
@@ -111,7 +116,8 @@ void Meeting::accept_one(const os::Fd &listener, std::vector<Peer> &peers) {
     }
     int32_t rank = 0;
     std::string wrong = check_hello(packet.bytes, rank);
-    if (wrong.empty() && packet.fds.size() != 2) wrong = cat("rank ", rank, " sent ", packet.fds.size(), " descriptors instead of 2");
+    if (wrong.empty() && packet.fds.size() != 2)
+        wrong = cat("rank ", rank, " sent ", packet.fds.size(), " descriptors instead of 2");
     if (wrong.empty() && sockets_[static_cast<size_t>(rank)]) wrong = cat("two processes say that they are rank ", rank);
     if (!wrong.empty()) {
         const Error error(UJOIN_E_MISMATCH, wrong);
@@ -132,7 +138,9 @@ std::vector<Peer> Meeting::exchange(const os::Fd &memory, const os::Fd &pidfd) {
         sockets_.resize(ranks);
         {
             const std::optional<os::Fd> listener = os::listen_abstract(address());
-            if (!listener) throw Error(UJOIN_E_SYSTEM, cat("another process already waits as rank 0 of ", request_.meeting)).with_errno(EADDRINUSE);
+            if (!listener)
+                throw Error(UJOIN_E_SYSTEM, cat("another process already waits as rank 0 of ", request_.meeting))
+                    .with_errno(EADDRINUSE);
             for (size_t n = 1; n < ranks;) {
                 accept_one(*listener, peers);
                 n = 1;
@@ -180,7 +188,9 @@ void Meeting::join(const os::Fd &memory, const os::Fd &pidfd) {
             }
         }
         if (request_.deadline.passed())
-            throw Error(UJOIN_E_TIMEOUT, cat("rank 0 did not come to ", request_.meeting, " (this is rank ", request_.rank, ")")).with_ranks({0});
+            throw Error(UJOIN_E_TIMEOUT,
+                        cat("rank 0 did not come to ", request_.meeting, " (this is rank ", request_.rank, ")"))
+                .with_ranks({0});
         // Rank 0 is not there yet. Abstract names cannot be watched, so look again soon.
         os::check_interrupt();
         poll(nullptr, 0, 2);
