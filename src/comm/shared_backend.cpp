@@ -118,10 +118,7 @@ bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &pa
             return slot(rank, step_).arrived.load(std::memory_order_acquire) >= step_;
         };
         const auto what = [&] { return describe(op.kind, op.reduce, op.dtype, op.count, op.root); };
-        if (watch_.try_wait(k, slot(k, step_).event, arrived, Deadline::earlier(deadline, patience), interruptible, what))
-            continue;
-        if (deadline.passed()) watch_.time_out(arrived, what());
-        return false;
+        if (!watch_.wait(k, slot(k, step_).event, arrived, deadline, patience, interruptible, what)) return false;
     }
     return true;
 }
