@@ -362,4 +362,68 @@ TEST_P(DdpCases, division_by_samples_equals_one_process_that_sees_every_sample) 
     }
 }
 
+TEST_P(DdpCases, leaving_with_an_unfinished_iteration_is_an_error_on_every_rank) {
+    run(GetParam(), 2, [](ujoin_group *group, int rank) {
+        Linear model(2, 2);
+        const DdpPtr ddp = make_ddp(group, model.tensors, ddp_options());
+        ASSERT_TRUE(ddp);
+        const CtxPtr ctx = make_ctx({ujoin_ddp_joinable(ddp.get())});
+        ASSERT_UJOIN_OK(ujoin_ctx_start(ctx.get()));
+        ujoin_status status = UJOIN_OK;
+        if (rank == 0) {
+            ASSERT_UJOIN_OK(ujoin_ddp_forward(ddp.get(), 1));
+            status = ujoin_ctx_finish(ctx.get());
+            EXPECT_EQ(status, UJOIN_E_STATE);
+            EXPECT_NE(std::string(ujoin_last_error()).find("\"weight\""), std::string::npos) << ujoin_last_error();
+        } else {
+            for (int t = 0; t < 2 && status == UJOIN_OK; t++) status = reduce(ddp.get(), 1);
+            if (status == UJOIN_OK) status = ujoin_ctx_finish(ctx.get());
+            EXPECT_EQ(status, UJOIN_E_ABORTED);
+            EXPECT_NE(std::string(ujoin_last_error()).find("rank 0"), std::string::npos) << ujoin_last_error();
+        }
+    });
+}
+
+TEST_P(DdpCases, a_reducer_destroyed_in_an_armed_context_is_an_error_on_every_rank) {
+    run(GetParam(), 2, [](ujoin_group *group, int rank) {
+        Linear model(2, 2);
+        DdpPtr ddp = make_ddp(group, model.tensors, ddp_options());
+        ASSERT_TRUE(ddp);
+        const CtxPtr ctx = make_ctx({ujoin_ddp_joinable(ddp.get())});
+        ASSERT_UJOIN_OK(ujoin_ctx_start(ctx.get()));
+        ujoin_status status = UJOIN_OK;
+        if (rank == 0)
+            ddp.reset();
+        else
+            status = reduce(ddp.get(), 1);
+        if (status == UJOIN_OK) status = ujoin_ctx_finish(ctx.get());
+        EXPECT_EQ(status, rank == 0 ? UJOIN_E_STATE : UJOIN_E_ABORTED);
+        EXPECT_NE(std::string(ujoin_last_error()).find("destroyed"), std::string::npos) << ujoin_last_error();
+    });
+}
+
+TEST_P(DdpCases, throw_mode_begins_no_iteration_when_a_rank_is_exhausted) {
+    run(GetParam(), 2, [](ujoin_group *group, int rank) {
+        Linear model(2, 2);
+        const DdpPtr ddp = make_ddp(group, model.tensors, ddp_options());
+        ASSERT_TRUE(ddp);
+        ujoin_ctx_options options{};
+        options.size = sizeof options;
+        options.throw_on_exhausted = 1;
+        ujoin_joinable *joinable = ujoin_ddp_joinable(ddp.get());
+        ujoin_ctx *handle = nullptr;
+        ASSERT_UJOIN_OK(ujoin_ctx_create(&joinable, 1, &options, &handle));
+        const CtxPtr ctx(handle);
+        for (int pass = 0; pass < 2; pass++) {
+            ASSERT_UJOIN_OK(ujoin_ctx_start(ctx.get()));
+            ujoin_status status = UJOIN_OK;
+            for (int t = 0; t < 3 + rank && status == UJOIN_OK; t++) status = reduce(ddp.get(), 1);
+            if (status == UJOIN_OK) status = ujoin_ctx_finish(ctx.get());
+            EXPECT_EQ(status, UJOIN_E_EXHAUSTED) << ujoin_last_error();
+            EXPECT_EQ(report_of(ddp.get()).iterations, 3 * (pass + 1));
+        }
+        ASSERT_UJOIN_OK(reduce(ddp.get(), 1)); // nothing is broken
+    });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, DdpCases, testing::Values(Ranks::threads, Ranks::processes), kind_name);
