@@ -30,7 +30,6 @@ class Deadline {
 
     bool is_never() const { return at_ns_ == std::numeric_limits<int64_t>::max(); }
     bool passed() const { return !is_never() && now_ns() >= at_ns_; }
-    bool before(const Deadline &other) const { return at_ns_ < other.at_ns_; }
     /// Nanoseconds until then, 0 when passed, at most `limit`.
     int64_t left_ns(int64_t limit) const { return is_never() ? limit : std::clamp<int64_t>(at_ns_ - now_ns(), 0, limit); }
     /// Milliseconds until then, rounded up, at most `limit`; for poll().

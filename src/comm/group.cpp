@@ -96,6 +96,12 @@ void Group::run(OpArgs &op, const Deadline &deadline) {
     if (tagger_) tagger_->after(op);
 }
 
+void Group::drain() {
+    if (progress_->in_flight.load(std::memory_order_acquire) == 0) return;
+    Lock lock(progress_->mutex);
+    drain(lock);
+}
+
 /// Waits until everything in flight is complete and nobody is inside the backend.
 void Group::drain(Lock &lock) {
     while (!progress_->queue.empty() || progress_->busy) {

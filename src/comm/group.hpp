@@ -64,14 +64,18 @@ class Group : public std::enable_shared_from_this<Group> {
     /// Throws the first cause if the group is broken, UJOIN_E_STATE if it is closed.
     void check_usable();
 
-    /// What the armed join context adds to each operation, set by join/. Not owned.
+    /// Completes everything in flight.
+    void drain();
+
+    /// What the armed join context adds to each operation; made once by join/. `after` runs on the thread that completes.
     class Tagger {
       public:
         virtual ~Tagger() = default;
         virtual void before(OpArgs &op) = 0;
         virtual void after(const OpArgs &op) = 0;
     };
-    void set_tagger(Tagger *tagger) { tagger_ = tagger; }
+    void set_tagger(std::unique_ptr<Tagger> tagger) { tagger_ = std::move(tagger); }
+    Tagger *tagger() const { return tagger_.get(); }
 
   private:
     friend class Work;
@@ -100,7 +104,7 @@ class Group : public std::enable_shared_from_this<Group> {
     int32_t local_size_;
     int64_t timeout_ms_;
     bool progress_allowed_;
-    Tagger *tagger_ = nullptr;
+    std::unique_ptr<Tagger> tagger_;
     std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
 
     std::mutex cause_mutex_;

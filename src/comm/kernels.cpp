@@ -104,11 +104,39 @@ template <class T> void reduce_typed(ujoin_reduce reduce, const char *const *inp
     }
 }
 
+template <class T> void reduce_scaled(const char *const *inputs, const double *scales, size_t input_count, char *out,
+                                      size_t count, double divisor) {
+    const auto by = static_cast<float>(divisor);
+    constexpr size_t block = 1024;
+    float sums[block];
+    for (size_t first = 0; first < count; first += block) {
+        const size_t n = std::min(block, count - first);
+        std::fill_n(sums, n, 0.0F);
+        for (size_t k = 0; k < input_count; k++) {
+            const char *in = inputs[k] + first * sizeof(T);
+            const auto scale = static_cast<float>(scales[k]);
+            for (size_t i = 0; i < n; i++) sums[i] += widen<float>(load<T>(in, i)) * scale;
+        }
+        for (size_t i = 0; i < n; i++) store<T>(out, first + i, narrow<T>(sums[i] / by));
+    }
+}
+
 } // namespace
 
 void reduce_elements(ujoin_dtype dtype, ujoin_reduce reduce, const char *const *inputs, size_t input_count, char *out,
                      size_t count, double divisor) {
     visit_dtype(dtype, [&](auto zero) { reduce_typed<decltype(zero)>(reduce, inputs, input_count, out, count, divisor); });
+}
+
+void reduce_scaled_elements(ujoin_dtype dtype, const char *const *inputs, const double *scales, size_t input_count,
+                            char *out, size_t count, double divisor) {
+    visit_dtype(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        if constexpr (is_16_bit<T>)
+            reduce_scaled<T>(inputs, scales, input_count, out, count, divisor);
+        else
+            fail(UJOIN_E_INTERNAL, "only 16-bit types are scaled while they are summed");
+    });
 }
 
 void scale_elements(ujoin_dtype dtype, const char *in, char *out, size_t count, double scale) {

@@ -11,6 +11,10 @@ namespace ujoin {
 void reduce_elements(ujoin_dtype dtype, ujoin_reduce reduce, const char *const *inputs, size_t input_count, char *out,
                      size_t count, double divisor);
 
+/// The same sum of inputs[k][i] * scales[k], for 16-bit types: scaled in f32, where no product overflows.
+void reduce_scaled_elements(ujoin_dtype dtype, const char *const *inputs, const double *scales, size_t input_count,
+                            char *out, size_t count, double divisor);
+
 /// out[i] = in[i] * scale, for floating-point types.
 void scale_elements(ujoin_dtype dtype, const char *in, char *out, size_t count, double scale);
 

@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint32_t flag_shadow = 1;
 constexpr uint32_t flag_stop = 2;
+constexpr uint32_t flag_scaled_by_weight = 4; ///< by whoever reads the contribution
 constexpr uint32_t tag_shift = 8;
 
 /// kind 4 | reduction 4 | type 4 | root 12 | count 40: exact, so that both sides can be described in an error.
@@ -56,6 +57,8 @@ void copy_into(const Memory &to, size_t offset, const char *from, size_t length)
 bool contributes(const OpArgs &op, uint32_t flags, double weight) {
     return !(flags & flag_shadow) && !(op.divide == Divide::weight && weight == 0);
 }
+/// A 16-bit type cannot hold a gradient times a number of samples: the weight is published, and applied in f32 by the reader.
+bool scaled_by_reader(const OpArgs &op) { return op.scale != 1 && op.scale == op.weight && dtype_size(op.dtype) == 2; }
 double divisor_of(const OpArgs &op, int32_t ranks) {
     if (op.reduce == UJOIN_AVG) return op.outcome.contributors;
     switch (op.divide) {
@@ -103,7 +106,8 @@ int64_t spin_time_ns(int32_t ranks) {
 SharedBackend::SharedBackend(Parts parts)
     : parts_(std::move(parts)),
       watch_(parts_.rank, fates_of(parts_.areas), std::move(parts_.pidfds), events_of(parts_.areas), parts_.spin_ns),
-      board_(banks_of(parts_.areas), watch_), inputs_(parts_.areas.size()), shifted_(parts_.areas.size()) {}
+      board_(banks_of(parts_.areas), watch_), inputs_(parts_.areas.size()), shifted_(parts_.areas.size()),
+      scales_(parts_.areas.size()) {}
 
 void SharedBackend::abort(const std::string &reason, bool left) { watch_.mark(left ? Fate::left : Fate::failed, reason); }
 
@@ -114,10 +118,7 @@ bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &pa
             return slot(rank, step_).arrived.load(std::memory_order_acquire) >= step_;
         };
         const auto what = [&] { return describe(op.kind, op.reduce, op.dtype, op.count, op.root); };
-        if (watch_.try_wait(k, slot(k, step_).event, arrived, Deadline::earlier(deadline, patience), interruptible, what))
-            continue;
-        if (deadline.passed()) watch_.time_out(arrived, what());
-        return false;
+        if (!watch_.wait(k, slot(k, step_).event, arrived, deadline, patience, interruptible, what)) return false;
     }
     return true;
 }
@@ -235,7 +236,8 @@ void SharedBackend::publish(const OpArgs &op) {
     Slot &own = slot(parts_.rank, step_);
     own.fingerprint = pack_fingerprint(op);
     own.weight = op.weight;
-    own.flags = (op.shadow ? flag_shadow : 0) | (op.stop_request ? flag_stop : 0) | (op.use_tag << tag_shift);
+    own.flags = (op.shadow ? flag_shadow : 0) | (op.stop_request ? flag_stop : 0) |
+                (scaled_by_reader(op) ? flag_scaled_by_weight : 0) | (op.use_tag << tag_shift);
     own.digest = op.digest;
     own.arrived.store(step_, std::memory_order_release);
     os::announce(own.event);
@@ -309,7 +311,7 @@ void SharedBackend::stage(const OpArgs &op) {
 }
 
 void SharedBackend::stage_scaled(const OpArgs &op, const Memory &from, size_t offset, char *to, size_t length) {
-    if (op.scale == 1) return copy_out_of(from, offset, to, length);
+    if (op.scale == 1 || scaled_by_reader(op)) return copy_out_of(from, offset, to, length);
     for_pieces(from, offset, length, [&](const char *piece, size_t n) {
         scale_elements(op.dtype, piece, to, n / dtype_size(op.dtype), op.scale);
         to += n;
@@ -321,7 +323,11 @@ size_t SharedBackend::contributions(const OpArgs &op, size_t data_offset, size_t
     size_t n = 0;
     for (int32_t k = 0; k < size(); k++) {
         const Slot &of = slot(k, step_);
-        if (contributes(op, of.flags, of.weight)) inputs_[n++] = data(k, staged) + data_offset;
+        if (!contributes(op, of.flags, of.weight)) continue;
+        const bool scaled = of.flags & flag_scaled_by_weight;
+        any_scaled_ = n == 0 ? scaled : any_scaled_ || scaled;
+        scales_[n] = scaled ? of.weight : 1;
+        inputs_[n++] = data(k, staged) + data_offset;
     }
     return n;
 }
@@ -334,7 +340,11 @@ void SharedBackend::reduce_into(const OpArgs &op, size_t data_offset, size_t sta
     size_t done = 0;
     for_pieces(out, out_offset, length, [&](char *piece, size_t bytes) {
         for (size_t k = 0; k < n; k++) shifted_[k] = inputs_[k] + done;
-        reduce_elements(op.dtype, op.reduce, shifted_.data(), n, piece, bytes / dtype_size(op.dtype), divisor);
+        const size_t count = bytes / dtype_size(op.dtype);
+        if (any_scaled_)
+            reduce_scaled_elements(op.dtype, shifted_.data(), scales_.data(), n, piece, count, divisor);
+        else
+            reduce_elements(op.dtype, op.reduce, shifted_.data(), n, piece, count, divisor);
         done += bytes;
     });
 }

@@ -67,6 +67,8 @@ class SharedBackend final : public Backend {
     uint64_t step_ = 0;                 ///< steps begun
     std::vector<const char *> inputs_;  ///< scratch of reduce_into
     std::vector<const char *> shifted_; ///< likewise
+    std::vector<double> scales_;        ///< of inputs_, where any_scaled_
+    bool any_scaled_ = false;
 };
 
 /// Spin time of waits: none when `ranks` on this host outnumber the processors.

@@ -25,7 +25,7 @@ bool Watch::wait_slow(int32_t k, os::EventCount &event, const Look &part, const 
     };
     try {
         const auto done = [&] { return part(k); };
-        if (os::wait_event(event, 0, deadline.before(patience) ? deadline : patience, done, look))
+        if (os::wait_event(event, 0, Deadline::earlier(deadline, patience), done, look))
             return true; // has spun already
     } catch (const Error &error) {
         mark(Fate::failed, error.text(), error.code()); // no effect where blame() left a more precise one
@@ -39,6 +39,9 @@ void Watch::give_up_late(const Look &part, const std::string &what) {
     std::vector<int32_t> missing;
     for (int32_t r = 0; r < size(); r++)
         if (r != rank_ && !part(r)) missing.push_back(r);
+    std::string text = cat("the deadline passed while rank ", rank_, " was waiting for ", what);
+    if (!missing.empty())
+        text += cat(missing.size() == 1 ? "; missing is rank " : "; missing are ranks ", join_list(missing));
     std::string text = cat("the deadline passed while rank ", rank_, " was waiting for ", what);
     if (!missing.empty())
         text += cat(missing.size() == 1 ? "; missing is rank " : "; missing are ranks ", join_list(missing));

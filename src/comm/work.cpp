@@ -23,16 +23,15 @@ Work::Work(std::shared_ptr<Group> group, const OpArgs &op, const Deadline &deadl
     : group_(group), keep_group_(std::move(group)), op_(op), deadline_(deadline), release_(std::move(release)) {}
 
 void Work::complete(std::optional<Error> error) {
+    if (!error && keep_group_ && keep_group_->tagger_) keep_group_->tagger_->after(op_);
     error_ = std::move(error);
     release_.now();
     done_.store(true, std::memory_order_release);
     os::announce(event_);
 }
 
-ujoin_status Work::result() {
+ujoin_status Work::result() const {
     if (error_) throw Error(*error_);
-    if (!told_.exchange(true))
-        if (const std::shared_ptr<Group> group = group_.lock(); group && group->tagger_) group->tagger_->after(op_);
     return UJOIN_OK;
 }
 

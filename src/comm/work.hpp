@@ -44,7 +44,7 @@ class Work {
   private:
     friend class Group;
     void complete(std::optional<Error> error);
-    ujoin_status result();
+    ujoin_status result() const;
 
     std::weak_ptr<Group> group_;
     std::shared_ptr<Group> keep_group_; ///< until completion
@@ -53,7 +53,6 @@ class Work {
     Release release_;
     std::optional<Error> error_;
     std::atomic<bool> done_{false};
-    std::atomic<bool> told_{false}; ///< the join context has seen the outcome
     os::EventCount event_;
 };
 

@@ -242,6 +242,19 @@ TEST(DdpDivision, by_samples_of_means_and_of_sums) {
     }
 }
 
+TEST(DdpDivision, weighting_by_samples_does_not_overflow_16_bit_types) {
+    with_threads(2, [](ujoin_group *group, int rank) {
+        std::vector<Tensor> tensors{{"h", 3, UJOIN_F16}, {"b", 3, UJOIN_BF16}};
+        const DdpPtr ddp = make_ddp(group, tensors, ddp_options(UJOIN_DIVISION_SAMPLES));
+        ASSERT_TRUE(ddp);
+        tensors[0].fill_grad(Half(rank == 0 ? 1000.0F : 2000.0F)); // times 300 it is beyond f16
+        tensors[1].fill_grad(BFloat16(1.0F + 0.0078125F));         // times 3 it is between two bf16 numbers
+        ASSERT_UJOIN_OK(reduce(ddp.get(), 2, 300));
+        EXPECT_EQ(static_cast<float>(tensors[0].grads<Half>()[0]), 1500);
+        EXPECT_EQ(static_cast<float>(tensors[1].grads<BFloat16>()[0]), 1.0F + 0.0078125F);
+    });
+}
+
 TEST(DdpDivision, gradients_of_a_rank_without_samples_are_not_read) {
     with_threads(2, [](ujoin_group *group, int rank) {
         std::vector<Tensor> tensors{{"w", 1000}};
@@ -443,6 +456,9 @@ TEST(DdpFailure, an_interrupted_finish_gives_up_on_all_ranks_and_leaves_no_memor
         ASSERT_TRUE(ddp);
         if (rank == 1) {
             given_up.pass();
+            // What rank 0 had contributed before it gave up is enough for this one; not for the next.
+            ASSERT_UJOIN_OK(reduce(ddp.get(), 1));
+            EXPECT_EQ(tensors[0].grads<float>()[99], 1.5F);
             const ujoin_status status = reduce(ddp.get(), 1);
             expect_error(status, UJOIN_E_ABORTED, {"ctrl-c"});
             return;
