@@ -14,10 +14,11 @@ template <class Options> Options read_options(const Options *given, const char *
     if (given->size < sizeof(size_t)) fail_invalid(what, ".size is ", given->size, "; set it to sizeof(", what, ")");
     if (given->size > sizeof(Options)) {
         const auto *bytes = reinterpret_cast<const unsigned char *>(given);
-        if (given->size > sizeof(Options) + 65536) fail_invalid(what, ".size is ", given->size, "; set it to sizeof(", what, ")");
+        if (given->size > sizeof(Options) + 65536)
+            fail_invalid(what, ".size is ", given->size, "; set it to sizeof(", what, ")");
         if (std::any_of(bytes + sizeof(Options), bytes + given->size, [](unsigned char b) { return b != 0; }))
-            fail(UJOIN_E_UNSUPPORTED, what, " has fields that this version of ujoin does not know (its size is ", given->size,
-                 ", known are ", sizeof(Options), " bytes)");
+            fail(UJOIN_E_UNSUPPORTED, what, " has fields that this version of ujoin does not know (its size is ",
+                 given->size, ", known are ", sizeof(Options), " bytes)");
     }
     std::memcpy(&options, given, std::min(given->size, sizeof(Options)));
     if constexpr (requires { options.reserved; })

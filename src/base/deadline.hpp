@@ -26,6 +26,8 @@ class Deadline {
         return Deadline(now_ns() + ms * 1'000'000);
     }
 
+    static Deadline earlier(const Deadline &a, const Deadline &b) { return Deadline(std::min(a.at_ns_, b.at_ns_)); }
+
     bool is_never() const { return at_ns_ == std::numeric_limits<int64_t>::max(); }
     bool passed() const { return !is_never() && now_ns() >= at_ns_; }
     /// Nanoseconds until then, 0 when passed, at most `limit`.

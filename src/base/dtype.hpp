@@ -72,14 +72,22 @@ struct Half {
 /// Calls `body` with a value of the element type of `dtype`: visit_dtype(d, [&](auto zero) { using T = decltype(zero); ... }).
 template <class Body> decltype(auto) visit_dtype(ujoin_dtype dtype, Body &&body) {
     switch (dtype) {
-    case UJOIN_F32: return body(float{});
-    case UJOIN_F64: return body(double{});
-    case UJOIN_F16: return body(Half{});
-    case UJOIN_BF16: return body(BFloat16{});
-    case UJOIN_I32: return body(int32_t{});
-    case UJOIN_I64: return body(int64_t{});
-    case UJOIN_U8: return body(uint8_t{});
-    default: fail_invalid("dtype is ", dtype, "; expected a value of ujoin_dtype_value");
+    case UJOIN_F32:
+        return body(float{});
+    case UJOIN_F64:
+        return body(double{});
+    case UJOIN_F16:
+        return body(Half{});
+    case UJOIN_BF16:
+        return body(BFloat16{});
+    case UJOIN_I32:
+        return body(int32_t{});
+    case UJOIN_I64:
+        return body(int64_t{});
+    case UJOIN_U8:
+        return body(uint8_t{});
+    default:
+        fail_invalid("dtype is ", dtype, "; expected a value of ujoin_dtype_value");
     }
 }
 

@@ -13,31 +13,31 @@ struct Entry {
 };
 
 constexpr Entry table[] = {
-    {Var::rank, "RANK"},                                 // this process's rank in the job
-    {Var::world_size, "WORLD_SIZE"},                     // ranks of the job
-    {Var::local_rank, "LOCAL_RANK"},                     // rank among those of this host
-    {Var::local_world_size, "LOCAL_WORLD_SIZE"},         // ranks of this host
-    {Var::master_addr, "MASTER_ADDR"},                   // where rank 0 runs
-    {Var::master_port, "MASTER_PORT"},                   //
-    {Var::slurm_procid, "SLURM_PROCID"},                 // the same under srun,
-    {Var::slurm_ntasks, "SLURM_NTASKS"},                 //
-    {Var::slurm_localid, "SLURM_LOCALID"},               //
-    {Var::ompi_rank, "OMPI_COMM_WORLD_RANK"},            // Open MPI's mpirun,
-    {Var::ompi_size, "OMPI_COMM_WORLD_SIZE"},            //
+    {Var::rank, "RANK"},                                  // this process's rank in the job
+    {Var::world_size, "WORLD_SIZE"},                      // ranks of the job
+    {Var::local_rank, "LOCAL_RANK"},                      // rank among those of this host
+    {Var::local_world_size, "LOCAL_WORLD_SIZE"},          // ranks of this host
+    {Var::master_addr, "MASTER_ADDR"},                    // where rank 0 runs
+    {Var::master_port, "MASTER_PORT"},                    //
+    {Var::slurm_procid, "SLURM_PROCID"},                  // the same under srun,
+    {Var::slurm_ntasks, "SLURM_NTASKS"},                  //
+    {Var::slurm_localid, "SLURM_LOCALID"},                //
+    {Var::ompi_rank, "OMPI_COMM_WORLD_RANK"},             // Open MPI's mpirun,
+    {Var::ompi_size, "OMPI_COMM_WORLD_SIZE"},             //
     {Var::ompi_local_rank, "OMPI_COMM_WORLD_LOCAL_RANK"}, //
     {Var::ompi_local_size, "OMPI_COMM_WORLD_LOCAL_SIZE"}, //
-    {Var::pmi_rank, "PMI_RANK"},                         // and a PMI launcher
-    {Var::pmi_size, "PMI_SIZE"},                         //
-    {Var::run_id, "TORCHELASTIC_RUN_ID"},                // tells apart jobs that share address and port
-    {Var::restart_count, "TORCHELASTIC_RESTART_COUNT"},  // and attempts of one job
-    {Var::store, "UJOIN_STORE"},                         // several hosts: where the launcher's store listens
-    {Var::secret, "UJOIN_SECRET"},                       // shared secret of tcp stores
-    {Var::timeout_ms, "UJOIN_TIMEOUT_MS"},               // deadline of a bare collective
-    {Var::spin_us, "UJOIN_SPIN_US"},                     // how long a wait spins before it sleeps
-    {Var::progress, "UJOIN_PROGRESS"},                   // 1 or 0: with or without a progress thread
-    {Var::libexec_dir, "UJOIN_LIBEXEC_DIR"},             // where ujoin-warden lies
-    {Var::tmpdir, "TMPDIR"},                             // parent of fresh log directories
-    {Var::path, "PATH"},                                 // where programs are looked up
+    {Var::pmi_rank, "PMI_RANK"},                          // and a PMI launcher
+    {Var::pmi_size, "PMI_SIZE"},                          //
+    {Var::run_id, "TORCHELASTIC_RUN_ID"},                 // tells apart jobs that share address and port
+    {Var::restart_count, "TORCHELASTIC_RESTART_COUNT"},   // and attempts of one job
+    {Var::store, "UJOIN_STORE"},                          // several hosts: where the launcher's store listens
+    {Var::secret, "UJOIN_SECRET"},                        // shared secret of tcp stores
+    {Var::timeout_ms, "UJOIN_TIMEOUT_MS"},                // deadline of a bare collective
+    {Var::spin_us, "UJOIN_SPIN_US"},                      // how long a wait spins before it sleeps
+    {Var::progress, "UJOIN_PROGRESS"},                    // 1 or 0: with or without a progress thread
+    {Var::libexec_dir, "UJOIN_LIBEXEC_DIR"},              // where ujoin-warden lies
+    {Var::tmpdir, "TMPDIR"},                              // parent of fresh log directories
+    {Var::path, "PATH"},                                  // where programs are looked up
 };
 
 } // namespace
@@ -60,7 +60,8 @@ std::optional<int64_t> number(Var var, int64_t low, int64_t high) {
     int64_t result = 0;
     const char *end = value->data() + value->size();
     const auto [stop, code] = std::from_chars(value->data(), end, result);
-    if (code != std::errc{} || stop != end) fail_invalid("environment variable ", name(var), " is \"", *value, "\", not a whole number");
+    if (code != std::errc{} || stop != end)
+        fail_invalid("environment variable ", name(var), " is \"", *value, "\", not a whole number");
     if (result < low || result > high)
         fail_invalid("environment variable ", name(var), " is ", result, "; expected ", low, " to ", high);
     return result;

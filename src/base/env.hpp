@@ -8,9 +8,31 @@ namespace ujoin::env {
 
 /// Every environment variable that the library reads. env.cpp holds name and meaning of each.
 enum class Var {
-    rank, world_size, local_rank, local_world_size, master_addr, master_port, // the launcher's
-    slurm_procid, slurm_ntasks, slurm_localid, ompi_rank, ompi_size, ompi_local_rank, ompi_local_size, pmi_rank, pmi_size,
-    run_id, restart_count, store, secret, timeout_ms, spin_us, progress, libexec_dir, tmpdir, path,
+    rank,
+    world_size,
+    local_rank,
+    local_world_size,
+    master_addr,
+    master_port, // the launcher's
+    slurm_procid,
+    slurm_ntasks,
+    slurm_localid,
+    ompi_rank,
+    ompi_size,
+    ompi_local_rank,
+    ompi_local_size,
+    pmi_rank,
+    pmi_size,
+    run_id,
+    restart_count,
+    store,
+    secret,
+    timeout_ms,
+    spin_us,
+    progress,
+    libexec_dir,
+    tmpdir,
+    path,
 };
 
 const char *name(Var var);

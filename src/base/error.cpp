@@ -12,24 +12,42 @@ void fail_errno(int error_number, const std::string &what) {
 
 const char *status_name(ujoin_status status) {
     switch (status) {
-    case UJOIN_OK: return "UJOIN_OK";
-    case UJOIN_PENDING: return "UJOIN_PENDING";
-    case UJOIN_JOINED: return "UJOIN_JOINED";
-    case UJOIN_E_INVALID: return "UJOIN_E_INVALID";
-    case UJOIN_E_STATE: return "UJOIN_E_STATE";
-    case UJOIN_E_UNSUPPORTED: return "UJOIN_E_UNSUPPORTED";
-    case UJOIN_E_NO_MEMORY: return "UJOIN_E_NO_MEMORY";
-    case UJOIN_E_TIMEOUT: return "UJOIN_E_TIMEOUT";
-    case UJOIN_E_ABORTED: return "UJOIN_E_ABORTED";
-    case UJOIN_E_PEER_LOST: return "UJOIN_E_PEER_LOST";
-    case UJOIN_E_MISMATCH: return "UJOIN_E_MISMATCH";
-    case UJOIN_E_EXHAUSTED: return "UJOIN_E_EXHAUSTED";
-    case UJOIN_E_SYSTEM: return "UJOIN_E_SYSTEM";
-    case UJOIN_E_BACKEND: return "UJOIN_E_BACKEND";
-    case UJOIN_E_CALLBACK: return "UJOIN_E_CALLBACK";
-    case UJOIN_E_CHILD_FAILED: return "UJOIN_E_CHILD_FAILED";
-    case UJOIN_E_INTERNAL: return "UJOIN_E_INTERNAL";
-    default: return "UJOIN_E_?";
+    case UJOIN_OK:
+        return "UJOIN_OK";
+    case UJOIN_PENDING:
+        return "UJOIN_PENDING";
+    case UJOIN_JOINED:
+        return "UJOIN_JOINED";
+    case UJOIN_E_INVALID:
+        return "UJOIN_E_INVALID";
+    case UJOIN_E_STATE:
+        return "UJOIN_E_STATE";
+    case UJOIN_E_UNSUPPORTED:
+        return "UJOIN_E_UNSUPPORTED";
+    case UJOIN_E_NO_MEMORY:
+        return "UJOIN_E_NO_MEMORY";
+    case UJOIN_E_TIMEOUT:
+        return "UJOIN_E_TIMEOUT";
+    case UJOIN_E_ABORTED:
+        return "UJOIN_E_ABORTED";
+    case UJOIN_E_PEER_LOST:
+        return "UJOIN_E_PEER_LOST";
+    case UJOIN_E_MISMATCH:
+        return "UJOIN_E_MISMATCH";
+    case UJOIN_E_EXHAUSTED:
+        return "UJOIN_E_EXHAUSTED";
+    case UJOIN_E_SYSTEM:
+        return "UJOIN_E_SYSTEM";
+    case UJOIN_E_BACKEND:
+        return "UJOIN_E_BACKEND";
+    case UJOIN_E_CALLBACK:
+        return "UJOIN_E_CALLBACK";
+    case UJOIN_E_CHILD_FAILED:
+        return "UJOIN_E_CHILD_FAILED";
+    case UJOIN_E_INTERNAL:
+        return "UJOIN_E_INTERNAL";
+    default:
+        return "UJOIN_E_?";
     }
 }
 

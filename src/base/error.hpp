@@ -41,7 +41,9 @@ class Error : public std::exception {
     std::vector<int32_t> ranks_;
 };
 
-template <class... Parts> [[noreturn]] void fail(ujoin_status code, const Parts &...parts) { throw Error(code, cat(parts...)); }
+template <class... Parts> [[noreturn]] void fail(ujoin_status code, const Parts &...parts) {
+    throw Error(code, cat(parts...));
+}
 template <class... Parts> [[noreturn]] void fail_invalid(const Parts &...parts) { fail(UJOIN_E_INVALID, parts...); }
 template <class... Parts> [[noreturn]] void fail_state(const Parts &...parts) { fail(UJOIN_E_STATE, parts...); }
 /// UJOIN_E_SYSTEM with the text of `error_number` at the end.

@@ -12,8 +12,12 @@ inline void append_part(std::string &out, std::string_view part) { out += part; 
 inline void append_part(std::string &out, const char *part) { out += part ? part : "(null)"; }
 inline void append_part(std::string &out, const std::string &part) { out += part; }
 inline void append_part(std::string &out, char part) { out += part; }
-template <class T> requires std::is_integral_v<T> void append_part(std::string &out, T part) { out += std::to_string(part); }
-template <class T> requires std::is_floating_point_v<T> void append_part(std::string &out, T part) {
+template <class T>
+requires std::is_integral_v<T>
+void append_part(std::string &out, T part) { out += std::to_string(part); }
+template <class T>
+requires std::is_floating_point_v<T>
+void append_part(std::string &out, T part) {
     char text[40];
     std::snprintf(text, sizeof text, "%.9g", static_cast<double>(part));
     out += text;

@@ -16,9 +16,10 @@ class Backend {
 
     /// Moves the operation on as far as it goes without waiting; true = complete.
     virtual bool advance(OpArgs &op) = 0;
-    /// Completes the operation. Throws UJOIN_E_TIMEOUT, _PEER_LOST, _ABORTED, _MISMATCH; this rank's failure mark is left
-    /// then and the backend is broken. `interruptible`: on the caller's thread, which runs the interrupt check.
-    virtual void run(OpArgs &op, const Deadline &deadline, bool interruptible) = 0;
+    /// Completes the operation; false = the caller's `patience` ended first, and nothing is lost. Throws UJOIN_E_TIMEOUT past
+    /// the operation's own deadline, _PEER_LOST, _ABORTED, _MISMATCH; this rank's failure mark is left then and the backend is
+    /// broken. `interruptible`: on the caller's thread, which runs the interrupt check.
+    virtual bool run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) = 0;
     /// Leaves this rank's mark and wakes everybody; from any thread. `left` = said goodbye, else gave up.
     virtual void abort(const std::string &reason, bool left) = 0;
     /// Words of join contexts, visible to all ranks.

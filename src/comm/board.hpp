@@ -10,12 +10,13 @@ namespace ujoin {
 /// The words of one rank for one join context; context c uses bank c & 1. Written by the owner only, except the event
 /// count. Zero bytes are a valid start: a head whose tag is not c says "running, no uses yet".
 struct alignas(64) Bank {
-    std::atomic<uint64_t> head{0};     ///< tag (16 bits, from c) | joined | stop | pos (45 bits): one word, one store
-    os::EventCount event;              ///< announced after each change of head; never reset
-    std::atomic<uint64_t> total{0};    ///< own uses; valid once `joined` is set in head
-    std::atomic<uint64_t> stop_at{0};  ///< no use with this number or a higher one is run; all ones = none
-    std::atomic<uint32_t> digest{0};   ///< of the joinables and options
-    uint32_t reserved[3] = {};
+    std::atomic<uint64_t> head{0};    ///< tag (16 bits, from c) | joined | stop | pos (45 bits): one word, one store
+    os::EventCount event;             ///< announced after each change of head; never reset
+    std::atomic<uint64_t> total{0};   ///< own uses; valid once `joined` is set in head
+    std::atomic<uint64_t> stop_at{0}; ///< no use with this number or a higher one is run; all ones = none
+    std::atomic<uint32_t> digest{0};  ///< of the joinables and options
+    uint32_t reserved = 0;
+    std::atomic<uint64_t> rounds{0};    ///< own uses of the first joinable; valid once `joined` is set in head
     std::atomic<uint8_t> ring[16] = {}; ///< ring[u % 16] = joinable of own use u
 };
 static_assert(sizeof(Bank) == 64);

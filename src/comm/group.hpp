@@ -20,7 +20,7 @@ struct GroupConfig {
     std::string name;
     std::shared_ptr<Store> store;
     int32_t rank = 0;
-    int32_t size = 0; ///< 0 = both from the environment
+    int32_t size = 0;                  ///< 0 = both from the environment
     int64_t timeout_ms = 0;            ///< as in an option struct
     int64_t rendezvous_timeout_ms = 0; ///< likewise
 };
@@ -48,7 +48,8 @@ class Group : public std::enable_shared_from_this<Group> {
     std::shared_ptr<Work> submit(const OpArgs &op, const Deadline &deadline, Release release = {});
 
     // What the library's own parts use; no deadline: they end with the peers' lives.
-    void all_gather_parts(const Memory &recv, const size_t *part_offsets, uint32_t digest = 0, const char *digest_text = "");
+    void all_gather_parts(const Memory &recv, const size_t *part_offsets, uint32_t digest = 0,
+                          const char *digest_text = "");
     void broadcast(const Memory &memory, int32_t root);
     void barrier();
     /// Every rank's bytes, by rank; of any size.
@@ -58,26 +59,44 @@ class Group : public std::enable_shared_from_this<Group> {
 
     ujoin_status close(int64_t timeout_ms);
     void abort(const std::string &reason);
+    /// The program's handle is gone: what is in flight must get on without its calls.
+    void handle_dropped();
     /// Throws the first cause if the group is broken, UJOIN_E_STATE if it is closed.
     void check_usable();
 
-    /// What the armed join context adds to each operation, set by join/. Not owned.
+    /// Completes everything in flight.
+    void drain();
+
+    /// What the armed join context adds to each operation; made once by join/. `after` runs on the thread that completes.
     class Tagger {
       public:
         virtual ~Tagger() = default;
         virtual void before(OpArgs &op) = 0;
         virtual void after(const OpArgs &op) = 0;
     };
-    void set_tagger(Tagger *tagger) { tagger_ = tagger; }
+    void set_tagger(std::unique_ptr<Tagger> tagger) { tagger_ = std::move(tagger); }
+    Tagger *tagger() const { return tagger_.get(); }
 
   private:
     friend class Work;
-    void start_progress();
-    void progress_loop();
-    void run_front(std::unique_lock<std::mutex> &lock, const Deadline &deadline, bool interruptible);
-    bool advance_front(std::unique_lock<std::mutex> &lock);
-    void drain(std::unique_lock<std::mutex> &lock);
-    void break_with(const Error &error);
+    /// Operations in flight and the thread that runs them. The thread keeps only this alive, so that the last reference to
+    /// the group may go on that very thread.
+    struct Progress {
+        std::mutex mutex; ///< guards what follows, but not in_flight
+        std::condition_variable changed;
+        std::deque<std::shared_ptr<Work>> queue;
+        bool busy = false; ///< some thread is inside the backend
+        bool stopping = false;
+        std::thread thread;
+        std::atomic<size_t> in_flight{0}; ///< 0 = the caller's thread may use the backend at once
+    };
+    using Lock = std::unique_lock<std::mutex>;
+
+    void start_progress(); // the mutex is held
+    static void progress_loop(std::shared_ptr<Progress> progress);
+    bool step_front(Lock &lock, const Deadline &patience, bool interruptible, bool may_wait);
+    void drain(Lock &lock);
+    [[noreturn]] void broken_by(const Error &error);
 
     std::unique_ptr<Backend> backend_;
     int32_t rank_;
@@ -85,14 +104,8 @@ class Group : public std::enable_shared_from_this<Group> {
     int32_t local_size_;
     int64_t timeout_ms_;
     bool progress_allowed_;
-    Tagger *tagger_ = nullptr;
-
-    std::mutex mutex_; ///< guards what follows
-    std::condition_variable changed_;
-    std::deque<std::shared_ptr<Work>> queue_;
-    bool busy_ = false; ///< some thread is inside the backend
-    bool stopping_ = false;
-    std::thread progress_;
+    std::unique_ptr<Tagger> tagger_;
+    std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
 
     std::mutex cause_mutex_;
     std::optional<Error> cause_; ///< why the group is broken

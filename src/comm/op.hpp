@@ -66,12 +66,13 @@ struct OpArgs {
     /// A shadow contributes nothing to a reduction: its memory is not read, only written.
     bool shadow = false;
     bool stop_request = false;
-    double weight = 0;                ///< samples of this rank
-    double scale = 1;                 ///< contribution is multiplied by this before it is summed (floating-point types)
+    double weight = 0; ///< samples of this rank
+    /// The contribution is multiplied by this before it is summed (floating-point types); 16-bit types in f32 if it is the weight.
+    double scale = 1;
     Divide divide = Divide::none;
-    uint32_t digest = 0;              ///< anything else that ranks must agree on; compared
-    const char *digest_text = "";     ///< what a difference in it means
-    uint32_t use_tag = 0;             ///< context and use (24 bits); compared
+    uint32_t digest = 0;          ///< anything else that ranks must agree on; compared
+    const char *digest_text = ""; ///< what a difference in it means
+    uint32_t use_tag = 0;         ///< context and use (24 bits); compared
 
     OpOutcome outcome;
 

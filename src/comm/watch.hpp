@@ -5,6 +5,7 @@
 #include "os/event_count.hpp"
 #include "os/fd.hpp"
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -20,7 +21,9 @@ struct alignas(64) FateLine {
     std::atomic<uint32_t> fate{0};
     std::atomic<uint32_t> reason_length{0}; ///< stored (release) after the text, before `fate`
     int32_t pid = 0;
-    char reason[244] = {};
+    int32_t code = 0;   ///< status that the owner returned; written before `fate`
+    int32_t cause = -1; ///< rank whose failure, marked earlier, was its reason; -1 = none. Likewise
+    char reason[236] = {};
 };
 static_assert(sizeof(FateLine) == 256);
 
@@ -39,15 +42,27 @@ class Watch {
     /// Waits until part(k), sleeping on `event`, which is announced whenever rank k's part may have become true. part(r)
     /// is asked of every rank r that has failed. Throws PEER_LOST or ABORTED if one is to blame, TIMEOUT past the deadline;
     /// in each case this rank's own mark is left first. `what()` gives the text that completes "rank 1 died while ...".
+    /// False when `patience` is at its end before that: no mark is left, the wait may be taken up again.
+    template <class Part, class What> bool wait(int32_t k, os::EventCount &event, Part &&part, const Deadline &deadline,
+                                                const Deadline &patience, bool interruptible, What &&what) {
+        if (part(k) || spin([&] { return part(k); })) return true;
+        return wait_slow(k, event, Look{part}, deadline, patience, interruptible, what());
+    }
     template <class Part, class What>
     void wait(int32_t k, os::EventCount &event, Part &&part, const Deadline &deadline, bool interruptible, What &&what) {
-        if (part(k) || spin([&] { return part(k); })) return;
-        wait_slow(k, event, Look{part}, deadline, interruptible, what());
+        wait(k, event, part, deadline, Deadline::never(), interruptible, what);
+    }
+    /// Leaves this rank's mark and throws TIMEOUT, which names the ranks whose part is not done.
+    template <class Part> [[noreturn]] void time_out(Part &&part, const std::string &what) {
+        give_up_late(Look{part}, what);
     }
 
-    /// Leaves this rank's mark with the error's text, unless it has one, and wakes everybody; from any thread.
-    void mark(Fate fate, const std::string &reason);
-    Fate fate(int32_t rank) const { return static_cast<Fate>(fates_[static_cast<size_t>(rank)]->fate.load(std::memory_order_seq_cst)); }
+    /// Leaves this rank's mark with the error's text, unless it has one, and wakes everybody; from any thread. `code` = what
+    /// this rank returns: peers return it too if it is MISMATCH or PEER_LOST, else ABORTED. `cause` = an earlier failed rank.
+    void mark(Fate fate, const std::string &reason, ujoin_status code = UJOIN_E_ABORTED, int32_t cause = -1);
+    Fate fate(int32_t rank) const {
+        return static_cast<Fate>(fates_[static_cast<size_t>(rank)]->fate.load(std::memory_order_seq_cst));
+    }
     /// Throws if this rank's own mark is set (aborted from another thread).
     void check_own();
 
@@ -55,10 +70,10 @@ class Watch {
     /// A reference to part(), so that the slow path is no template.
     class Look {
       public:
-        template <class Part>
-        explicit Look(Part &part) : object_(const_cast<void *>(static_cast<const void *>(&part))), call_([](void *object, int32_t rank) {
-                                        return static_cast<bool>((*static_cast<std::remove_reference_t<Part> *>(object))(rank));
-                                    }) {}
+        template <class Part> explicit Look(Part &part)
+            : object_(const_cast<void *>(static_cast<const void *>(&part))), call_([](void *object, int32_t rank) {
+                  return static_cast<bool>((*static_cast<std::remove_reference_t<Part> *>(object))(rank));
+              }) {}
         bool operator()(int32_t rank) const { return call_(object_, rank); }
 
       private:
@@ -77,10 +92,13 @@ class Watch {
         } while (now_ns() < end);
         return false;
     }
-    void wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline, bool interruptible,
-                   const std::string &what);
+    bool wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline, const Deadline &patience,
+                   bool interruptible, const std::string &what);
+    [[noreturn]] void give_up_late(const Look &part, const std::string &what);
     void poll_lives();
     void blame(const Look &part, const std::string &what);
+    Error cause_of(int32_t blamed, const std::string &what) const;
+    FateLine &line(int32_t rank) const { return *fates_[static_cast<size_t>(rank)]; }
     std::string reason(int32_t rank) const;
     void alarm();
 
@@ -89,6 +107,8 @@ class Watch {
     std::vector<os::Fd> pidfds_;
     std::vector<os::EventCount *> events_;
     int64_t spin_ns_;
+    std::unique_ptr<std::atomic<bool>[]> dead_; ///< the pidfd has fired; this rank's own view
+    std::atomic<int64_t> polled_ns_{0};
     std::mutex mark_mutex_;
 };
 

@@ -46,7 +46,8 @@ class Work {
     void complete(std::optional<Error> error);
     ujoin_status result() const;
 
-    std::shared_ptr<Group> group_; ///< until completion
+    std::weak_ptr<Group> group_;
+    std::shared_ptr<Group> keep_group_; ///< until completion
     OpArgs op_;
     Deadline deadline_;
     Release release_;

@@ -8,8 +8,10 @@
 namespace ujoin::io {
 
 Loop::Loop(const char *thread_name) {
-    if (const int code = uv_loop_init(&loop_); code != 0) fail(UJOIN_E_SYSTEM, "cannot make an event loop: ", uv_strerror(code));
-    if (const int code = uv_async_init(&loop_, &wake_, [](uv_async_t *async) { static_cast<Loop *>(async->data)->run_posted(); });
+    if (const int code = uv_loop_init(&loop_); code != 0)
+        fail(UJOIN_E_SYSTEM, "cannot make an event loop: ", uv_strerror(code));
+    if (const int code =
+            uv_async_init(&loop_, &wake_, [](uv_async_t *async) { static_cast<Loop *>(async->data)->run_posted(); });
         code != 0) {
         uv_loop_close(&loop_);
         fail(UJOIN_E_SYSTEM, "cannot make an event loop: ", uv_strerror(code));

@@ -7,6 +7,7 @@
 
 namespace ujoin {
 
+class Gate;
 class JoinContext;
 
 struct HookArgs {
@@ -21,7 +22,7 @@ struct HookArgs {
 /// program's own hooks.
 class Joinable : public std::enable_shared_from_this<Joinable> {
   public:
-    Joinable(std::shared_ptr<Group> group, std::string name) : group_(std::move(group)), name_(std::move(name)) {}
+    Joinable(std::shared_ptr<Group> group, std::string name);
     virtual ~Joinable() = default;
     Joinable(const Joinable &) = delete;
     Joinable &operator=(const Joinable &) = delete;
@@ -44,7 +45,8 @@ class Joinable : public std::enable_shared_from_this<Joinable> {
     friend class JoinContext;
     std::shared_ptr<Group> group_;
     std::string name_;
-    JoinContext *context_ = nullptr; ///< while armed
+    Gate &gate_;                     ///< the group's
+    JoinContext *context_ = nullptr; ///< while armed; only inside the gate
     int32_t index_ = -1;             ///< place in that context's list
 };
 

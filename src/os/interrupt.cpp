@@ -38,6 +38,11 @@ void check_interrupt() {
     }
 }
 
+bool has_interrupt_check() {
+    std::scoped_lock lock(g_mutex);
+    return g_check != nullptr;
+}
+
 void set_interrupt_check(ujoin_call_fn fn, void *user_data, ujoin_destroy_fn destroy) {
     std::shared_ptr<Check> next;
     if (fn) {

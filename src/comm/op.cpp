@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/op.hpp"
+
+namespace ujoin {
+
+const char *op_kind_name(OpKind kind) {
+    constexpr const char *names[] = {"none", "barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "close"};
+    const auto index = static_cast<size_t>(kind);
+    return index < sizeof names / sizeof *names ? names[index] : "?";
+}
+
+Memory::Memory(const Segment *list, size_t count) : list_(list), count_(count) {
+    for (size_t i = 0; i < count; i++) bytes_ += list[i].bytes;
+}
+
+std::string describe(OpKind kind, ujoin_reduce reduce, ujoin_dtype dtype, uint64_t count, int32_t root) {
+    constexpr const char *reductions[] = {"?", "sum", "avg", "min", "max"};
+    const char *reduction = reductions[reduce >= UJOIN_SUM && reduce <= UJOIN_MAX ? reduce : 0];
+    switch (kind) {
+    case OpKind::all_reduce:
+    case OpKind::reduce_scatter:
+        return cat(op_kind_name(kind), "(", reduction, ", ", dtype_name(dtype), ", ", count, ")");
+    case OpKind::broadcast:
+        return cat("broadcast(", dtype_name(dtype), ", ", count, ", root ", root, ")");
+    case OpKind::all_gather:
+        return cat("all_gather(", dtype_name(dtype), ", ", count, ")");
+    default:
+        return op_kind_name(kind);
+    }
+}
+
+} // namespace ujoin

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "comm/board.hpp"
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ujoin {
+
+/// One rank's part in one step of an operation: a single cache line, so that a small operation costs one line's way from
+/// processor to processor. `arrived` is stored (release) last; everything else is read after it was seen (acquire).
+/// A rank writes slot s & 1 for step s once every rank has arrived at s - 1, that is, has read step s - 2.
+struct alignas(64) Slot {
+    static constexpr size_t inline_bytes = 24;
+
+    std::atomic<uint64_t> arrived{0}; ///< number of the step, from 1
+    os::EventCount event;
+    uint64_t fingerprint = 0; ///< the operation, see pack_fingerprint
+    double weight = 0;
+    uint32_t flags = 0; ///< shadow, stop, and the use tag in the upper 24 bits
+    uint32_t digest = 0;
+    char data[inline_bytes] = {};
+};
+static_assert(sizeof(Slot) == 64);
+
+/// What one rank shows to the others, in memory that all of them have mapped. The staging buffers follow.
+struct RankArea {
+    FateLine fate;
+    Bank banks[2];
+    Slot slots[2];
+
+    static constexpr size_t head_bytes = 4096;
+    static constexpr size_t bytes(size_t chunk) { return head_bytes + 2 * chunk; }
+    char *staging(uint64_t step, size_t chunk) { return reinterpret_cast<char *>(this) + head_bytes + (step & 1) * chunk; }
+};
+static_assert(sizeof(RankArea) <= RankArea::head_bytes);
+
+/// Large operations go through the staging buffers in pieces of this size: small enough for a second-level cache, large
+/// enough that the meetings between pieces do not count.
+inline constexpr size_t default_chunk = size_t{256} << 10;
+
+} // namespace ujoin

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/shared_backend.hpp"
+#include "base/env.hpp"
+#include "comm/kernels.hpp"
+#include "os/cpu.hpp"
+#include <algorithm>
+#include <cstring>
+
+namespace ujoin {
+namespace {
+
+constexpr uint32_t flag_shadow = 1;
+constexpr uint32_t flag_stop = 2;
+constexpr uint32_t flag_scaled_by_weight = 4; ///< by whoever reads the contribution
+constexpr uint32_t tag_shift = 8;
+
+/// kind 4 | reduction 4 | type 4 | root 12 | count 40: exact, so that both sides can be described in an error.
+uint64_t pack_fingerprint(const OpArgs &op) {
+    const bool reduces = op.kind == OpKind::all_reduce || op.kind == OpKind::reduce_scatter;
+    const uint64_t root = op.kind == OpKind::broadcast ? static_cast<uint64_t>(op.root) & 0xfff : 0;
+    return (static_cast<uint64_t>(op.kind) << 60) | (static_cast<uint64_t>(reduces ? op.reduce : 0) << 56) |
+           (static_cast<uint64_t>(op.dtype) << 52) | (root << 40) | (op.count & ((uint64_t{1} << 40) - 1));
+}
+std::string describe_fingerprint(uint64_t print) {
+    return describe(static_cast<OpKind>(print >> 60), static_cast<ujoin_reduce>((print >> 56) & 0xf),
+                    static_cast<ujoin_dtype>((print >> 52) & 0xf), print & ((uint64_t{1} << 40) - 1),
+                    static_cast<int32_t>((print >> 40) & 0xfff));
+}
+
+/// Calls piece(address, bytes) for the parts of `memory` between offset and offset + length.
+template <class Piece> void for_pieces(const Memory &memory, size_t offset, size_t length, Piece &&piece) {
+    for (const Segment &segment : memory) {
+        if (length == 0) return;
+        if (offset >= segment.bytes) {
+            offset -= segment.bytes;
+            continue;
+        }
+        const size_t n = std::min(length, segment.bytes - offset);
+        piece(static_cast<char *>(segment.data) + offset, n);
+        offset = 0;
+        length -= n;
+    }
+}
+void copy_out_of(const Memory &from, size_t offset, char *to, size_t length) {
+    for_pieces(from, offset, length, [&](const char *piece, size_t n) {
+        std::memcpy(to, piece, n);
+        to += n;
+    });
+}
+void copy_into(const Memory &to, size_t offset, const char *from, size_t length) {
+    for_pieces(to, offset, length, [&](char *piece, size_t n) {
+        std::memcpy(piece, from, n);
+        from += n;
+    });
+}
+
+bool contributes(const OpArgs &op, uint32_t flags, double weight) {
+    return !(flags & flag_shadow) && !(op.divide == Divide::weight && weight == 0);
+}
+/// A 16-bit type cannot hold a gradient times a number of samples: the weight is published, and applied in f32 by the reader.
+bool scaled_by_reader(const OpArgs &op) { return op.scale != 1 && op.scale == op.weight && dtype_size(op.dtype) == 2; }
+double divisor_of(const OpArgs &op, int32_t ranks) {
+    if (op.reduce == UJOIN_AVG) return op.outcome.contributors;
+    switch (op.divide) {
+    case Divide::ranks:
+        return ranks;
+    case Divide::contributors:
+        return op.outcome.contributors;
+    case Divide::weight:
+        return op.outcome.weight;
+    default:
+        return 1;
+    }
+}
+bool nobody_contributed(const OpArgs &op) {
+    return op.divide == Divide::weight ? op.outcome.weight == 0 : op.outcome.contributors == 0;
+}
+
+std::vector<FateLine *> fates_of(const std::vector<RankArea *> &areas) {
+    std::vector<FateLine *> fates;
+    for (RankArea *area : areas) fates.push_back(&area->fate);
+    return fates;
+}
+std::vector<os::EventCount *> events_of(const std::vector<RankArea *> &areas) {
+    std::vector<os::EventCount *> events;
+    for (RankArea *area : areas)
+        for (int i = 0; i < 2; i++) {
+            events.push_back(&area->banks[i].event);
+            events.push_back(&area->slots[i].event);
+        }
+    return events;
+}
+std::vector<Bank *> banks_of(const std::vector<RankArea *> &areas) {
+    std::vector<Bank *> banks;
+    for (RankArea *area : areas) banks.push_back(area->banks);
+    return banks;
+}
+
+} // namespace
+
+int64_t spin_time_ns(int32_t ranks) {
+    if (const auto us = env::number(env::Var::spin_us, 0, 1'000'000)) return *us * 1000;
+    return ranks > os::processor_count() ? 0 : 2000;
+}
+
+SharedBackend::SharedBackend(Parts parts)
+    : parts_(std::move(parts)),
+      watch_(parts_.rank, fates_of(parts_.areas), std::move(parts_.pidfds), events_of(parts_.areas), parts_.spin_ns),
+      board_(banks_of(parts_.areas), watch_), inputs_(parts_.areas.size()), shifted_(parts_.areas.size()),
+      scales_(parts_.areas.size()) {}
+
+void SharedBackend::abort(const std::string &reason, bool left) { watch_.mark(left ? Fate::left : Fate::failed, reason); }
+
+bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) {
+    while (!advance(op)) {
+        const int32_t k = op.cursor.peer;
+        const auto arrived = [&](int32_t rank) {
+            return slot(rank, step_).arrived.load(std::memory_order_acquire) >= step_;
+        };
+        const auto what = [&] { return describe(op.kind, op.reduce, op.dtype, op.count, op.root); };
+        if (!watch_.wait(k, slot(k, step_).event, arrived, deadline, patience, interruptible, what)) return false;
+    }
+    return true;
+}
+
+bool SharedBackend::advance(OpArgs &op) {
+    watch_.check_own();
+    OpArgs::Cursor &at = op.cursor;
+    for (;;) {
+        if (!at.waiting) begin_step(op);
+        for (; at.peer < size(); at.peer++)
+            if (slot(at.peer, step_).arrived.load(std::memory_order_acquire) < step_) return false;
+        at.waiting = false;
+        at.peer = 0;
+        end_step(op);
+        if (at.phase == 0 && at.offset >= span(op)) return true;
+    }
+}
+
+/// Bytes that the operation walks through, per rank or part.
+size_t SharedBackend::span(const OpArgs &op) const {
+    if (op.part_offsets) {
+        size_t longest = 0;
+        for (int32_t k = 0; k < size(); k++) longest = std::max(longest, part_bytes(op, k));
+        return longest;
+    }
+    return op.count * dtype_size(op.dtype);
+}
+size_t SharedBackend::part_bytes(const OpArgs &op, int32_t rank) const {
+    const auto k = static_cast<size_t>(rank);
+    return op.part_offsets ? op.part_offsets[k + 1] - op.part_offsets[k] : op.count * dtype_size(op.dtype);
+}
+size_t SharedBackend::part_offset(const OpArgs &op, int32_t rank) const {
+    const auto k = static_cast<size_t>(rank);
+    return op.part_offsets ? op.part_offsets[k] : k * part_bytes(op, rank);
+}
+/// Bytes that rank k shows to the others in the present step.
+size_t SharedBackend::staged_bytes(const OpArgs &op, int32_t rank) const {
+    const OpArgs::Cursor &at = op.cursor;
+    switch (op.kind) {
+    case OpKind::all_reduce:
+        return at.length;
+    case OpKind::broadcast:
+        return rank == op.root ? at.length : 0;
+    case OpKind::reduce_scatter:
+        return at.length * parts_.areas.size();
+    case OpKind::all_gather: {
+        const size_t bytes = part_bytes(op, rank);
+        return bytes > at.offset ? std::min(at.length, bytes - at.offset) : 0;
+    }
+    default:
+        return 0;
+    }
+}
+char *SharedBackend::data(int32_t rank, size_t length) {
+    if (length <= Slot::inline_bytes) return slot(rank, step_).data;
+    return parts_.areas[static_cast<size_t>(rank)]->staging(step_, parts_.chunk);
+}
+
+/// With many ranks each reduces a share of the piece and the shares are exchanged: O(n) work per rank instead of O(W n),
+/// for one more meeting.
+bool SharedBackend::two_phases(const OpArgs &op) const {
+    return op.kind == OpKind::all_reduce && size() > 3 && op.cursor.length > 4096;
+}
+
+void SharedBackend::begin_step(OpArgs &op) {
+    OpArgs::Cursor &at = op.cursor;
+    if (at.phase == 0) {
+        size_t piece = parts_.chunk;
+        if (op.kind == OpKind::reduce_scatter) piece = std::max<size_t>(64, piece / parts_.areas.size() / 64 * 64);
+        at.length = std::min(span(op) - at.offset, piece);
+        step_++;
+        stage(op);
+    } else {
+        stage_own_share(op); // reads the step before
+        step_++;
+    }
+    publish(op);
+    at.waiting = true;
+    at.peer = 0;
+}
+
+void SharedBackend::end_step(OpArgs &op) {
+    OpArgs::Cursor &at = op.cursor;
+    if (at.phase == 0 && at.offset == 0) compare(op);
+    if (at.phase == 0 && two_phases(op)) {
+        at.phase = 1;
+        return;
+    }
+    if (at.phase == 1) {
+        copy_shares(op);
+        at.phase = 0;
+    } else {
+        switch (op.kind) {
+        case OpKind::all_reduce:
+            reduce_into(op, 0, at.length, op.recv, at.offset, at.length);
+            break;
+        case OpKind::reduce_scatter:
+            reduce_into(op, at.length * static_cast<size_t>(parts_.rank), staged_bytes(op, parts_.rank), op.recv, at.offset,
+                        at.length);
+            break;
+        case OpKind::broadcast:
+            if (op.root != parts_.rank) copy_into(op.recv, at.offset, data(op.root, at.length), at.length);
+            break;
+        case OpKind::all_gather:
+            gather(op);
+            break;
+        default:
+            break;
+        }
+    }
+    at.offset += at.length;
+}
+
+void SharedBackend::publish(const OpArgs &op) {
+    Slot &own = slot(parts_.rank, step_);
+    own.fingerprint = pack_fingerprint(op);
+    own.weight = op.weight;
+    own.flags = (op.shadow ? flag_shadow : 0) | (op.stop_request ? flag_stop : 0) |
+                (scaled_by_reader(op) ? flag_scaled_by_weight : 0) | (op.use_tag << tag_shift);
+    own.digest = op.digest;
+    own.arrived.store(step_, std::memory_order_release);
+    os::announce(own.event);
+}
+
+/// In the first step of an operation: do all ranks mean the same one, and what did they say of the use?
+void SharedBackend::compare(OpArgs &op) {
+    const Slot &own = slot(parts_.rank, step_);
+    OpOutcome outcome;
+    for (int32_t k = 0; k < size(); k++) {
+        const Slot &other = slot(k, step_);
+        if (other.fingerprint != own.fingerprint || other.digest != own.digest ||
+            (other.flags >> tag_shift) != (own.flags >> tag_shift))
+            report_mismatch(op, k);
+        if (!(other.flags & flag_shadow)) {
+            outcome.contributors++;
+            outcome.weight += other.weight;
+        }
+        outcome.stop = outcome.stop || (other.flags & flag_stop);
+    }
+    op.outcome = outcome;
+}
+
+void SharedBackend::report_mismatch(const OpArgs &op, int32_t other_rank) {
+    const Slot &own = slot(parts_.rank, step_);
+    const Slot &other = slot(other_rank, step_);
+    std::string text;
+    if (own.fingerprint != other.fingerprint) {
+        text = cat("ranks called different operations: rank ", parts_.rank, " ", describe_fingerprint(own.fingerprint),
+                   ", rank ", other_rank, " ", describe_fingerprint(other.fingerprint));
+    } else if ((own.flags >> tag_shift) != (other.flags >> tag_shift)) {
+        text =
+            cat("ranks are in different uses of a join context in ",
+                describe(op.kind, op.reduce, op.dtype, op.count, op.root), ": rank ", parts_.rank, " in use ",
+                (own.flags >> tag_shift) & 0xffff, ", rank ", other_rank, " in use ", (other.flags >> tag_shift) & 0xffff,
+                " (lower 16 bits): a joinable was used too often or too rarely, or a rank is outside of the context");
+    } else {
+        text = cat(*op.digest_text ? op.digest_text : "ranks disagree", ": rank ", parts_.rank, " has digest ", own.digest,
+                   ", rank ", other_rank, " ", other.digest);
+    }
+    watch_.mark(Fate::failed, text, UJOIN_E_MISMATCH);
+    throw Error(UJOIN_E_MISMATCH, text).with_ranks({other_rank});
+}
+
+void SharedBackend::stage(const OpArgs &op) {
+    const OpArgs::Cursor &at = op.cursor;
+    const size_t staged = staged_bytes(op, parts_.rank);
+    if (staged == 0) return;
+    char *to = data(parts_.rank, staged);
+    switch (op.kind) {
+    case OpKind::all_reduce:
+    case OpKind::reduce_scatter: {
+        if (!contributes(op, op.shadow ? flag_shadow : 0, op.weight)) return; // its memory may hold anything, a NaN even
+        const Memory &from = op.send.absent() ? op.recv : op.send;
+        const size_t parts = op.kind == OpKind::reduce_scatter ? parts_.areas.size() : 1;
+        for (size_t p = 0; p < parts; p++, to += at.length) stage_scaled(op, from, p * span(op) + at.offset, to, at.length);
+        break;
+    }
+    case OpKind::broadcast:
+        copy_out_of(op.send.absent() ? op.recv : op.send, at.offset, to, staged);
+        break;
+    case OpKind::all_gather:
+        if (op.send.absent())
+            copy_out_of(op.recv, part_offset(op, parts_.rank) + at.offset, to, staged);
+        else
+            copy_out_of(op.send, at.offset, to, staged);
+        break;
+    default:
+        break;
+    }
+}
+
+void SharedBackend::stage_scaled(const OpArgs &op, const Memory &from, size_t offset, char *to, size_t length) {
+    if (op.scale == 1 || scaled_by_reader(op)) return copy_out_of(from, offset, to, length);
+    for_pieces(from, offset, length, [&](const char *piece, size_t n) {
+        scale_elements(op.dtype, piece, to, n / dtype_size(op.dtype), op.scale);
+        to += n;
+    });
+}
+
+/// The present step's contributions, `data_offset` into each; in rank order.
+size_t SharedBackend::contributions(const OpArgs &op, size_t data_offset, size_t staged) {
+    size_t n = 0;
+    for (int32_t k = 0; k < size(); k++) {
+        const Slot &of = slot(k, step_);
+        if (!contributes(op, of.flags, of.weight)) continue;
+        const bool scaled = of.flags & flag_scaled_by_weight;
+        any_scaled_ = n == 0 ? scaled : any_scaled_ || scaled;
+        scales_[n] = scaled ? of.weight : 1;
+        inputs_[n++] = data(k, staged) + data_offset;
+    }
+    return n;
+}
+
+void SharedBackend::reduce_into(const OpArgs &op, size_t data_offset, size_t staged, const Memory &out, size_t out_offset,
+                                size_t length) {
+    const size_t n = contributions(op, data_offset, staged);
+    if (n == 0) return; // nobody has anything: what lies there stays
+    const double divisor = divisor_of(op, size());
+    size_t done = 0;
+    for_pieces(out, out_offset, length, [&](char *piece, size_t bytes) {
+        for (size_t k = 0; k < n; k++) shifted_[k] = inputs_[k] + done;
+        const size_t count = bytes / dtype_size(op.dtype);
+        if (any_scaled_)
+            reduce_scaled_elements(op.dtype, shifted_.data(), scales_.data(), n, piece, count, divisor);
+        else
+            reduce_elements(op.dtype, op.reduce, shifted_.data(), n, piece, count, divisor);
+        done += bytes;
+    });
+}
+
+/// Share k of a piece: a multiple of 64 bytes, so that no cache line has two writers.
+std::pair<size_t, size_t> SharedBackend::share(size_t length, int32_t rank) const {
+    const size_t lines = (length + 63) / 64;
+    const auto k = static_cast<size_t>(rank);
+    const size_t begin = std::min(length, lines * k / parts_.areas.size() * 64);
+    const size_t end = std::min(length, lines * (k + 1) / parts_.areas.size() * 64);
+    return {begin, end - begin};
+}
+
+void SharedBackend::stage_own_share(const OpArgs &op) {
+    const auto [begin, length] = share(op.cursor.length, parts_.rank);
+    if (length == 0) return;
+    char *to = parts_.areas[static_cast<size_t>(parts_.rank)]->staging(step_ + 1, parts_.chunk);
+    reduce_into(op, begin, op.cursor.length, Memory(to, length), 0, length);
+}
+
+void SharedBackend::copy_shares(const OpArgs &op) {
+    if (nobody_contributed(op)) return;
+    for (int32_t k = 0; k < size(); k++) {
+        const auto [begin, length] = share(op.cursor.length, k);
+        copy_into(op.recv, op.cursor.offset + begin, parts_.areas[static_cast<size_t>(k)]->staging(step_, parts_.chunk),
+                  length);
+    }
+}
+
+void SharedBackend::gather(const OpArgs &op) {
+    for (int32_t k = 0; k < size(); k++) {
+        if (k == parts_.rank && op.send.absent()) continue;
+        const size_t staged = staged_bytes(op, k);
+        copy_into(op.recv, part_offset(op, k) + op.cursor.offset, data(k, staged), staged);
+    }
+}
+
+} // namespace ujoin

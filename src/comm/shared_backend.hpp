@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "comm/backend.hpp"
+#include "comm/shared_area.hpp"
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace ujoin {
+
+/// Operations over memory that every rank sees, whether the ranks are threads or processes. A class over byte ranges: what
+/// differs between backends is only how ranks meet and how a death is noticed.
+///
+/// Every operation is a sequence of steps. In a step a rank copies what the others need into its own staging buffer (or,
+/// up to 24 bytes, into its slot), publishes its arrival, waits for all, and reads the others' buffers. Buffers and slots
+/// alternate, so one meeting per step is enough. Peers read staging memory only, never the caller's: a rank that gives up
+/// can return its caller's memory at once.
+class SharedBackend final : public Backend {
+  public:
+    struct Parts {
+        const char *name = "";
+        int32_t rank = 0;
+        std::vector<RankArea *> areas;     ///< by rank
+        std::vector<os::Fd> pidfds;        ///< by rank; empty where ranks are threads
+        std::shared_ptr<void> keep_mapped; ///< what keeps the areas mapped
+        size_t chunk = default_chunk;
+        int64_t spin_ns = 0;
+    };
+    explicit SharedBackend(Parts parts);
+
+    const char *name() const override { return parts_.name; }
+    bool advance(OpArgs &op) override;
+    bool run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) override;
+    void abort(const std::string &reason, bool left) override;
+    Board &board() override { return board_; }
+
+  private:
+    int32_t size() const { return static_cast<int32_t>(parts_.areas.size()); }
+    Slot &slot(int32_t rank, uint64_t step) { return parts_.areas[static_cast<size_t>(rank)]->slots[step & 1]; }
+    /// Where rank k's data of the present step lie.
+    char *data(int32_t rank, size_t length);
+
+    void begin_step(OpArgs &op);
+    void end_step(OpArgs &op);
+    void publish(const OpArgs &op);
+    void compare(OpArgs &op);
+    [[noreturn]] void report_mismatch(const OpArgs &op, int32_t other);
+
+    size_t span(const OpArgs &op) const;
+    size_t part_bytes(const OpArgs &op, int32_t rank) const;
+    size_t part_offset(const OpArgs &op, int32_t rank) const;
+    size_t staged_bytes(const OpArgs &op, int32_t rank) const;
+    bool two_phases(const OpArgs &op) const;
+    void stage(const OpArgs &op);
+    static void stage_scaled(const OpArgs &op, const Memory &from, size_t offset, char *to, size_t length);
+    size_t contributions(const OpArgs &op, size_t data_offset, size_t staged);
+    void reduce_into(const OpArgs &op, size_t data_offset, size_t staged, const Memory &out, size_t out_offset,
+                     size_t length);
+    std::pair<size_t, size_t> share(size_t length, int32_t rank) const;
+    void stage_own_share(const OpArgs &op);
+    void copy_shares(const OpArgs &op);
+    void gather(const OpArgs &op);
+
+    Parts parts_;
+    Watch watch_;
+    Board board_;
+    uint64_t step_ = 0;                 ///< steps begun
+    std::vector<const char *> inputs_;  ///< scratch of reduce_into
+    std::vector<const char *> shifted_; ///< likewise
+    std::vector<double> scales_;        ///< of inputs_, where any_scaled_
+    bool any_scaled_ = false;
+};
+
+/// Spin time of waits: none when `ranks` on this host outnumber the processors.
+int64_t spin_time_ns(int32_t ranks);
+
+} // namespace ujoin

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/work.hpp"
+#include "comm/group.hpp"
+#include "comm/shared_backend.hpp"
+#include <utility>
+
+namespace ujoin {
+
+Release &Release::operator=(Release &&other) noexcept {
+    if (this != &other) {
+        now();
+        fn_ = std::exchange(other.fn_, nullptr);
+        data_ = other.data_;
+    }
+    return *this;
+}
+
+void Release::now() noexcept {
+    if (const ujoin_destroy_fn fn = std::exchange(fn_, nullptr)) fn(data_);
+}
+
+Work::Work(std::shared_ptr<Group> group, const OpArgs &op, const Deadline &deadline, Release release)
+    : group_(group), keep_group_(std::move(group)), op_(op), deadline_(deadline), release_(std::move(release)) {}
+
+void Work::complete(std::optional<Error> error) {
+    if (!error && keep_group_ && keep_group_->tagger_) keep_group_->tagger_->after(op_);
+    error_ = std::move(error);
+    release_.now();
+    done_.store(true, std::memory_order_release);
+    os::announce(event_);
+}
+
+ujoin_status Work::result() const {
+    if (error_) throw Error(*error_);
+    return UJOIN_OK;
+}
+
+ujoin_status Work::test() {
+    if (!done())
+        if (const std::shared_ptr<Group> group = group_.lock(); group && !group->has_progress()) {
+            Group::Lock lock(group->progress_->mutex);
+            while (!done() && group->step_front(lock, Deadline::in(0), false, false)) {
+            }
+        }
+    return done() ? result() : UJOIN_PENDING;
+}
+
+ujoin_status Work::wait(int64_t timeout_ms) {
+    const Deadline patience = Deadline::in(timeout_ms);
+    const std::shared_ptr<Group> group = group_.lock();
+    if (!done() && group && !group->has_progress()) {
+        Group::Lock lock(group->progress_->mutex);
+        // In slices: an interrupt ends this wait, not the operation.
+        while (!done() && !patience.passed() && !group->progress_->busy) {
+            if (group->step_front(lock, Deadline::earlier(patience, Deadline::in(os::slice_ns / 1'000'000)), false, true))
+                continue;
+            lock.unlock();
+            os::check_interrupt();
+            lock.lock();
+        }
+    }
+    // With a progress thread; or another thread of the program is inside the backend and will complete it.
+    const bool complete = os::wait_event(
+        event_, group ? spin_time_ns(group->local_size()) : 0, patience, [&] { return done(); },
+        [](bool slice) {
+            if (slice) os::check_interrupt();
+        });
+    return complete ? result() : UJOIN_PENDING;
+}
+
+void Work::abort() {
+    if (done()) return;
+    if (const std::shared_ptr<Group> group = group_.lock()) group->abort("an operation in flight was aborted");
+}
+
+} // namespace ujoin

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "comm/group.hpp"
+#include "ddp/bucket.hpp"
+#include <optional>
+#include <vector>
+
+namespace ujoin {
+
+struct DdpConfig {
+    std::vector<GradParam> params;
+    ujoin_division division = UJOIN_DIVISION_INITIAL;
+    ujoin_gradient_kind gradient_kind = UJOIN_GRADIENT_MEAN;
+    bool initial_broadcast = true;
+    int32_t source_rank = 0;
+    size_t first_bucket_bytes = size_t{1} << 20;
+    size_t bucket_bytes = size_t{25} << 20;
+    int64_t idle_timeout_ms = -1; ///< as Deadline::in takes it
+};
+
+/// Compares the ranks' configurations. `local`: what is wrong with this rank's own; it is told to the others, so that every
+/// rank fails if one does. UJOIN_E_MISMATCH names the first difference and each rank's value.
+void agree_on_config(Group &group, const DdpConfig &config, const std::optional<Error> &local);
+
+} // namespace ujoin

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/console.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <mutex>
+#include <poll.h>
+#include <pthread.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+
+namespace ujoin::io {
+namespace {
+
+constexpr size_t full_at = 1 << 20;
+constexpr size_t room_at = full_at / 2;
+
+/// All of it; false when the descriptor takes nothing more (its reader is gone, it is closed).
+bool write_all(int fd, const std::string &bytes) {
+    for (size_t at = 0; at < bytes.size();) {
+        const ssize_t done = write(fd, bytes.data() + at, bytes.size() - at);
+        if (done >= 0) {
+            at += static_cast<size_t>(done);
+        } else if (errno == EAGAIN) { // the host made it non-blocking
+            pollfd item{fd, POLLOUT, 0};
+            poll(&item, 1, -1);
+        } else if (errno != EINTR) {
+            return false;
+        }
+    }
+    return true;
+}
+
+} // namespace
+
+struct Console::State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::pair<int, std::string>> queue;
+    size_t queued = 0; // bytes, with those being written
+    bool was_full = false;
+    bool awaited = false; // somebody asked whether it is idle
+    bool stop = false;
+    bool ended = false;
+    bool dead[3] = {}; // descriptors that take nothing more
+    std::function<void()> eased;
+};
+
+Console::Console(std::function<void()> eased) : state_(std::make_shared<State>()) {
+    state_->eased = std::move(eased);
+    sigset_t all;
+    sigset_t old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    try {
+        std::thread thread([state = state_] { run(state); });
+        pthread_setname_np(thread.native_handle(), "ujoin-console");
+        thread.detach();
+    } catch (const std::system_error &error) {
+        pthread_sigmask(SIG_SETMASK, &old, nullptr);
+        fail_errno(error.code().value(), "cannot start a thread");
+    }
+    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+Console::~Console() {
+    std::unique_lock lock(state_->mutex);
+    state_->stop = true;
+    state_->eased = nullptr;
+    state_->changed.notify_all();
+    if (state_->queued == 0) state_->changed.wait(lock, [&] { return state_->ended; });
+}
+
+bool Console::push(int fd, std::string bytes) {
+    std::scoped_lock lock(state_->mutex);
+    if (!state_->dead[fd]) {
+        state_->queued += bytes.size();
+        state_->queue.emplace_back(fd, std::move(bytes));
+        state_->changed.notify_all();
+    }
+    state_->was_full = state_->queued >= full_at;
+    return !state_->was_full;
+}
+
+bool Console::full() const {
+    std::scoped_lock lock(state_->mutex);
+    return state_->was_full;
+}
+
+bool Console::idle() {
+    std::scoped_lock lock(state_->mutex);
+    state_->awaited = state_->queued != 0;
+    return !state_->awaited;
+}
+
+void Console::run(const std::shared_ptr<State> &state) {
+    std::unique_lock lock(state->mutex);
+    for (;;) {
+        state->changed.wait(lock, [&] { return state->stop || !state->queue.empty(); });
+        if (state->stop) break;
+        const auto [fd, bytes] = std::move(state->queue.front());
+        state->queue.pop_front();
+        if (!state->dead[fd]) {
+            lock.unlock();
+            const bool taken = write_all(fd, bytes);
+            if (!taken) log_warning("descriptor ", fd, " takes no more output of workers: ", errno_text(errno));
+            lock.lock();
+            state->dead[fd] = !taken;
+        }
+        state->queued -= bytes.size();
+        const bool eased = (state->was_full && state->queued <= room_at) || (state->awaited && state->queued == 0);
+        if (!eased) continue;
+        state->was_full = false;
+        if (state->queued == 0) state->awaited = false;
+        if (state->eased) state->eased(); // under the lock: the owner cannot go away meanwhile
+    }
+    state->ended = true;
+    state->changed.notify_all();
+}
+
+} // namespace ujoin::io

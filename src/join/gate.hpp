@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "comm/group.hpp"
+#include <atomic>
+#include <memory>
+
+namespace ujoin {
+
+class JoinContext;
+
+/// One per group, as long-lived as the group: which context is armed, who is inside of it, and what the operations issued
+/// under it carry. Operations may complete on any thread, and an abort may come from any: so what they touch is here, not
+/// in the context, which its owner may destroy at any time.
+class Gate final : public Group::Tagger {
+  public:
+    /// The group's gate, made at the first call.
+    static Gate &of(Group &group);
+    ~Gate() override;
+
+    /// A call that works on the armed context: one at a time. UJOIN_E_STATE for a second one.
+    class Inside {
+      public:
+        Inside(Gate &gate, const char *call) : gate_(gate) { gate_.enter(call); }
+        ~Inside() { gate_.leave(); }
+        Inside(const Inside &) = delete;
+        Inside &operator=(const Inside &) = delete;
+
+      private:
+        Gate &gate_;
+    };
+    /// A quick look from outside; exact on the thread that arms and disarms.
+    bool armed() const { return armed_.load(std::memory_order_relaxed); }
+    /// A hook is running: calls from it find the gate taken by their own caller.
+    bool in_hook() const { return in_hook_.load(std::memory_order_relaxed); }
+    void set_in_hook(bool value) { in_hook_.store(value, std::memory_order_relaxed); }
+    /// Disarms whatever is armed: now, or when the call that is inside leaves. From any thread.
+    void disarm_soon() noexcept;
+
+    // Only inside.
+    const std::shared_ptr<JoinContext> &context() const { return context_; }
+    void arm(std::shared_ptr<JoinContext> context, uint64_t number, bool request);
+    std::shared_ptr<JoinContext> disarm();
+    /// Operations from here on belong to this use, as shadows or not.
+    void begin_use(uint64_t use, bool shadow) {
+        tag_.store((number_ & 0xff) << 16 | static_cast<uint32_t>(use & 0xffff), std::memory_order_relaxed);
+        shadow_.store(shadow, std::memory_order_relaxed);
+    }
+    /// Operations from here on are those of post hooks: no shadows, and too late to ask for a stop.
+    void begin_post();
+
+    void request_stop() { requested_.store(true, std::memory_order_relaxed); }
+    bool stop_requested() const { return requested_.load(std::memory_order_relaxed); }
+    /// A request has been shown to the others.
+    void note_shown() { shown_.store(true, std::memory_order_relaxed); }
+    bool stop_shown() const { return shown_.load(std::memory_order_relaxed); }
+    /// The operations of a use said that some rank asks for a stop; the same on all ranks.
+    bool stop_agreed() const { return agreed_.load(std::memory_order_acquire); }
+
+    void before(OpArgs &op) override;
+    void after(const OpArgs &op) override;
+
+  private:
+    void enter(const char *call) {
+        uint32_t nobody = 0;
+        if (!state_.compare_exchange_strong(nobody, taken, std::memory_order_acquire)) refuse(call);
+    }
+    void leave() noexcept {
+        uint32_t only_me = taken;
+        if (!state_.compare_exchange_strong(only_me, 0, std::memory_order_release)) leave_disarmed();
+    }
+    [[noreturn]] void refuse(const char *call);
+    void leave_disarmed() noexcept;
+
+    static constexpr uint32_t taken = 1;
+    static constexpr uint32_t disarm_asked = 2;
+
+    std::atomic<uint32_t> state_{0};
+    std::atomic<bool> armed_{false};
+    std::atomic<bool> in_hook_{false};
+    std::shared_ptr<JoinContext> context_; ///< only inside
+    uint32_t number_ = 0;                  ///< of the armed context; only inside
+
+    std::atomic<uint32_t> tag_{0}; ///< context (8 bits), use (16)
+    std::atomic<bool> shadow_{false};
+    std::atomic<bool> in_uses_{false}; ///< not in post hooks
+    std::atomic<bool> requested_{false};
+    std::atomic<bool> shown_{false};
+    std::atomic<bool> agreed_{false};
+};
+
+} // namespace ujoin

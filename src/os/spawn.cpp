@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/spawn.hpp"
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+#ifndef CLONE_PIDFD
+#define CLONE_PIDFD 0x1000
+#endif
+
+// The child runs on the parent's memory and thread-local storage: nothing there may be instrumented or take a lock.
+#define UJOIN_CHILD __attribute__((no_sanitize("address", "undefined", "thread"), noinline))
+
+namespace ujoin::os {
+namespace {
+
+constexpr size_t stack_size = 64 * 1024;
+constexpr int last_signal = 64;
+constexpr size_t mask_size = sizeof(uint64_t);
+
+struct Child {
+    const SpawnRequest *request;
+    pid_t parent;
+    int error;
+    SpawnStep step;
+};
+
+/// close_range(first, ~0) for kernels before 5.9: descriptors are marked, so that execve closes them.
+UJOIN_CHILD void mark_close_on_exec(int first) {
+    const long directory = syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (directory < 0) {
+        for (int fd = first; fd < 65536; fd++) syscall(SYS_close, fd);
+        return;
+    }
+    alignas(8) char buffer[2048];
+    for (;;) {
+        const long got = syscall(SYS_getdents64, directory, buffer, sizeof buffer);
+        if (got <= 0) return;
+        for (long at = 0; at < got;) {
+            // struct linux_dirent64: inode, offset (8 bytes each), record length (2), type (1), name
+            const unsigned length =
+                static_cast<unsigned char>(buffer[at + 16]) | static_cast<unsigned char>(buffer[at + 17]) << 8;
+            int fd = 0;
+            bool number = true;
+            for (const char *c = buffer + at + 19; *c; c++) {
+                number = number && *c >= '0' && *c <= '9';
+                fd = fd * 10 + (*c - '0');
+            }
+            if (number && fd >= first) syscall(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
+            at += length;
+        }
+    }
+}
+
+UJOIN_CHILD bool place_descriptors(const SpawnRequest &request) {
+    int from[spawn_max_fds];
+    for (int i = 0; i < request.fd_count; i++) {
+        from[i] = request.fds[i];
+        if (from[i] < request.fd_count && from[i] != i) { // would be overwritten before its turn
+            from[i] = static_cast<int>(syscall(SYS_fcntl, from[i], F_DUPFD_CLOEXEC, request.fd_count));
+            if (from[i] < 0) return false;
+        }
+    }
+    for (int i = 0; i < request.fd_count; i++) {
+        const long done = from[i] == i ? syscall(SYS_fcntl, i, F_SETFD, 0) : syscall(SYS_dup3, from[i], i, 0);
+        if (done < 0) return false;
+    }
+    if (syscall(SYS_close_range, request.fd_count, ~0U, 0) != 0) mark_close_on_exec(request.fd_count);
+    return true;
+}
+
+UJOIN_CHILD void reset_signals() {
+    const uint64_t defaults[4] = {0, 0, 0, 0}; // the kernel's struct: SIG_DFL, no flags, no restorer, empty mask
+    for (int number = 1; number <= last_signal; number++) syscall(SYS_rt_sigaction, number, defaults, nullptr, mask_size);
+}
+
+UJOIN_CHILD SpawnStep run_child(Child &child) {
+    const SpawnRequest &request = *child.request;
+    reset_signals(); // before the mask: a handler of the host would run on the host's memory
+    if (!place_descriptors(request)) return SpawnStep::descriptors;
+    if (request.directory && syscall(SYS_chdir, request.directory) != 0) return SpawnStep::directory;
+    if (request.new_session && syscall(SYS_setsid) < 0) return SpawnStep::session;
+    if (request.death_signal != 0) {
+        if (syscall(SYS_prctl, PR_SET_PDEATHSIG, request.death_signal, 0, 0, 0) != 0) return SpawnStep::parent;
+        if (syscall(SYS_getppid) != child.parent) { // it died before the signal was asked for
+            errno = ESRCH;
+            return SpawnStep::parent;
+        }
+    }
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &request.signal_mask, nullptr, mask_size);
+    syscall(SYS_execve, request.program, request.argv, request.envp);
+    return SpawnStep::exec;
+}
+
+UJOIN_CHILD int child_main(void *argument) {
+    Child &child = *static_cast<Child *>(argument);
+    child.step = run_child(child);
+    child.error = errno;
+    syscall(SYS_exit, 127);
+    return 127;
+}
+
+} // namespace
+
+uint64_t signal_mask() {
+    uint64_t mask = 0;
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, &mask, mask_size);
+    return mask;
+}
+
+SpawnResult spawn(const SpawnRequest &request) noexcept {
+    SpawnResult result;
+    result.step = SpawnStep::clone;
+    void *stack = mmap(nullptr, stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (stack == MAP_FAILED) {
+        result.error = errno;
+        return result;
+    }
+    Child child{&request, getpid(), 0, SpawnStep::none};
+    const uint64_t all = ~uint64_t{0};
+    uint64_t old = 0;
+    // The raw call: the C library's leaves out the signals that it uses itself. Only for this moment, since setuid() in
+    // another thread waits for one of them.
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old, mask_size);
+    int pidfd = -1;
+    const int flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD;
+    const pid_t pid = clone(child_main, static_cast<char *>(stack) + stack_size, flags, &child, &pidfd);
+    const int clone_error = errno;
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old, nullptr, mask_size);
+    munmap(stack, stack_size);
+    if (pid < 0) {
+        result.error = clone_error;
+        return result;
+    }
+    if (child.step != SpawnStep::none) {
+        siginfo_t info;
+        while (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED) != 0 && errno == EINTR) {
+        }
+        close(pidfd);
+        result.error = child.error;
+        result.step = child.step;
+        return result;
+    }
+    result.pid = pid;
+    result.pidfd = pidfd;
+    result.step = SpawnStep::none;
+    return result;
+}
+
+const char *spawn_step_text(SpawnStep step) {
+    switch (step) {
+    case SpawnStep::clone:
+        return "make a process";
+    case SpawnStep::descriptors:
+        return "set up its descriptors";
+    case SpawnStep::directory:
+        return "enter its working directory";
+    case SpawnStep::session:
+        return "make its session";
+    case SpawnStep::parent:
+        return "tie it to its parent";
+    default:
+        return "execute";
+    }
+}
+
+} // namespace ujoin::os

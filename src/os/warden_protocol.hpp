@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "os/process.hpp"
+#include "os/spawn.hpp"
+#include <cstdint>
+
+// What launcher and warden say to each other over a SOCK_SEQPACKET pair; both come from one build.
+//
+// The launcher starts the warden with descriptor 3 = the socket and 4 = a pidfd of the launcher. For each worker it sends
+// `spawn` with four descriptors (a memfd with the strings, stdin, stdout, stderr) and waits for `spawned`, with a pidfd if
+// it runs. When a worker ends the warden says `exited`, and keeps it unreaped, so that its number stays its own. `end`, the
+// end of the socket, or the launcher's death: the warden kills until it has no child left, and exits.
+namespace ujoin::os::warden {
+
+inline constexpr int socket_fd = 3;
+inline constexpr int launcher_fd = 4;
+
+enum class Kind : int32_t { spawn = 1, end = 2, spawned = 3, exited = 4 };
+
+/// Launcher to warden. The memfd holds NUL-terminated strings: program, directory ("" = none), arguments, environment.
+struct Request {
+    Kind kind;
+    int32_t index;
+    int32_t new_session;
+    int32_t arg_count;
+    int32_t env_count;
+    int32_t reserved;
+    uint64_t signal_mask;
+    uint64_t bytes; // in the memfd
+};
+
+/// Warden to launcher.
+struct Event {
+    Kind kind;
+    int32_t index;
+    int32_t pid;
+    int32_t error;
+    SpawnStep step;
+    int32_t reserved;
+    ExitInfo exit;
+    int64_t end_ns; // CLOCK_REALTIME
+};
+
+} // namespace ujoin::os::warden

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ujoin {
+
+class LineMerger;
+
+/// Which stream has an unfinished line on each console descriptor. All on one thread.
+struct ConsoleState {
+    std::array<const LineMerger *, 3> open{}; // by descriptor
+    bool same = false;                        // 1 and 2 are one terminal or file
+};
+
+/// Turns the bytes of one stream into whole console lines, each with one prefix. An unfinished line is kept until its end,
+/// or shown by show_partial(); it goes on without a second prefix unless another stream has written meanwhile. A line
+/// longer than `max_line` comes in parts of that length, each a line with its prefix. Bytes are passed as they are.
+class LineMerger {
+  public:
+    static constexpr size_t max_line = 64 * 1024;
+
+    LineMerger(ConsoleState &console, int fd, std::string prefix)
+        : console_(console), fd_(fd), prefix_(std::move(prefix)) {}
+    ~LineMerger();
+    LineMerger(const LineMerger &) = delete;
+    LineMerger &operator=(const LineMerger &) = delete;
+
+    /// Appends what the console is to show now to `out`, for descriptor fd(). `other`: for the other descriptor, before it.
+    void feed(std::string_view bytes, std::string &out, std::string &other);
+    void show_partial(std::string &out, std::string &other);
+    /// The stream has ended: its last line gets an end.
+    void finish(std::string &out, std::string &other);
+    bool has_partial() const { return !partial_.empty(); }
+    int fd() const { return fd_; }
+
+  private:
+    bool is_open() const { return console_.open[static_cast<size_t>(fd_)] == this; }
+    void begin(std::string &out, std::string &other);
+    void emit(std::string_view bytes, bool ends, std::string &out, std::string &other);
+
+    ConsoleState &console_;
+    int fd_;
+    std::string prefix_;
+    std::string partial_; // not shown yet
+    size_t shown_ = 0;    // of the line that is_open()
+};
+
+} // namespace ujoin

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pctx/spec.hpp"
+#include "base/deadline.hpp"
+#include "base/error.hpp"
+#include <algorithm>
+#include <cstring>
+#include <sys/random.h>
+
+namespace ujoin {
+namespace {
+
+constexpr int32_t most_workers = 100'000;
+
+std::vector<std::string> copy_args(const char *const *args, size_t count, const char *what) {
+    std::vector<std::string> copy;
+    if (!args && count > 0) fail_invalid(what, "s is NULL, but ", what, "_count is ", count);
+    for (size_t i = 0; i < count; i++) {
+        if (!args[i]) fail_invalid(what, "s[", i, "] is NULL");
+        copy.emplace_back(args[i]);
+    }
+    return copy;
+}
+
+ujoin_std check_std(ujoin_std value, ujoin_std allowed, const char *name) {
+    if (value < 0 || (value & ~allowed) != 0)
+        fail_invalid(name, " is ", value, "; expected UJOIN_STD_NONE, _OUT, _ERR or _ALL",
+                     allowed & UJOIN_STD_SET ? ", with UJOIN_STD_SET or without" : "");
+    return value;
+}
+
+std::string random_id() {
+    unsigned char bytes[6] = {};
+    if (getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes))
+        fail_errno(errno, "cannot get random bytes");
+    std::string id;
+    for (const unsigned char byte : bytes) {
+        id += "0123456789abcdef"[byte >> 4];
+        id += "0123456789abcdef"[byte & 15];
+    }
+    return id;
+}
+
+/// A run's name is one directory under the log directory.
+std::string check_run_id(const char *given) {
+    const std::string id = given;
+    if (id.empty()) fail_invalid("spec.run_id is empty; leave it NULL for a random one");
+    if (id.find('/') != std::string::npos || id == "." || id == ".." || id == "latest" || id.size() > 200)
+        fail_invalid("spec.run_id is \"", id, "\"; expected the name of a directory, at most 200 bytes and not \"latest\"");
+    return id;
+}
+
+std::optional<std::string> check_program(const char *program, const char *what) {
+    if (!program) return std::nullopt;
+    if (!*program) fail_invalid(what, " is empty");
+    return std::string(program);
+}
+
+} // namespace
+
+JobSpec read_job(const ujoin_pctx_spec &given) {
+    JobSpec job;
+    if (given.nprocs < 1 || given.nprocs > most_workers)
+        fail_invalid("spec.nprocs is ", given.nprocs, "; expected 1 to ", most_workers);
+    job.name = given.name && *given.name ? given.name : "worker";
+    job.program = check_program(given.program, "spec.program");
+    job.args = copy_args(given.args, given.arg_count, "spec.arg");
+    if (given.log_dir) {
+        if (!*given.log_dir)
+            fail_invalid("spec.log_dir is empty; NULL means a fresh temporary one, \"/dev/null\" no files");
+        job.log_dir = given.log_dir;
+    }
+    job.run_id = given.run_id ? check_run_id(given.run_id) : random_id();
+    job.prefix = given.prefix ? given.prefix : "[${role_name}${rank}]: ";
+    job.grace_ms = duration_option(given.grace_ms, 30'000, "spec.grace_ms");
+    job.drain_ms = duration_option(given.drain_ms, 1'000, "spec.drain_ms");
+    job.partial_line_ms = duration_option(given.partial_line_ms, 200, "spec.partial_line_ms");
+    job.nprocs = given.nprocs;
+    if (given.first_rank < 0) fail_invalid("spec.first_rank is ", given.first_rank, "; expected 0 or more");
+    job.first_rank = given.first_rank;
+    if (given.restart_count < 0) fail_invalid("spec.restart_count is ", given.restart_count, "; expected 0 or more");
+    job.restart_count = given.restart_count;
+    job.redirects = check_std(given.redirects, UJOIN_STD_ALL, "spec.redirects");
+    job.tee = check_std(given.tee, UJOIN_STD_ALL, "spec.tee");
+    if (given.containment < 0 || given.containment > UJOIN_CONTAINMENT_WARDEN)
+        fail_invalid("spec.containment is ", given.containment, "; expected UJOIN_CONTAINMENT_GROUP or _WARDEN");
+    if (given.containment != 0) job.containment = given.containment;
+    if (given.same_session != 0 && given.same_session != 1)
+        fail_invalid("spec.same_session is ", given.same_session, "; expected 0 or 1");
+    job.same_session = given.same_session != 0;
+    if (job.same_session && job.nprocs != 1)
+        fail_invalid("spec.same_session is for one worker, but spec.nprocs is ", job.nprocs);
+    return job;
+}
+
+void apply_worker(const ujoin_worker &given, WorkerSpec &spec) {
+    const std::optional<std::string> program = check_program(given.program, "worker.program");
+    std::vector<std::string> args = copy_args(given.args, given.arg_count, "worker.arg");
+    const ujoin_std redirects = check_std(given.redirects, UJOIN_STD_ALL | UJOIN_STD_SET, "worker.redirects");
+    const ujoin_std tee = check_std(given.tee, UJOIN_STD_ALL | UJOIN_STD_SET, "worker.tee");
+    if (given.directory && !*given.directory) fail_invalid("worker.directory is empty; NULL means this process's own");
+    if (program) spec.program = program;
+    if (given.args) spec.args = std::move(args);
+    if (given.directory) spec.directory = given.directory;
+    if (redirects != 0) spec.redirects = redirects & UJOIN_STD_ALL;
+    if (tee != 0) spec.tee = tee & UJOIN_STD_ALL;
+}
+
+std::vector<ujoin_std> parse_std(const std::string &text, size_t nprocs) {
+    size_t at = 0;
+    const auto refuse = [&](const char *expected) {
+        fail_invalid("text is \"", text, "\": expected ", expected, " at character ", at + 1);
+    };
+    const auto value = [&]() -> ujoin_std {
+        if (at >= text.size() || text[at] < '0' || text[at] > '3') refuse("0, 1, 2 or 3");
+        return text[at++] - '0';
+    };
+    if (text.size() == 1) return std::vector<ujoin_std>(nprocs, value());
+    std::vector<ujoin_std> values(nprocs, UJOIN_STD_NONE);
+    for (;;) {
+        const size_t begin = at;
+        size_t rank = 0;
+        while (at < text.size() && text[at] >= '0' && text[at] <= '9' && at - begin < 9)
+            rank = rank * 10 + static_cast<size_t>(text[at++] - '0');
+        if (at == begin) refuse("a rank");
+        if (at >= text.size() || text[at] != ':') refuse("\":\"");
+        at++;
+        const ujoin_std std_value = value();
+        if (rank < nprocs) values[rank] = std_value;
+        if (at == text.size()) return values;
+        if (text[at] != ',') refuse("\",\" or the end");
+        at++;
+    }
+}
+
+std::string substitute(const std::string &text, const std::vector<std::pair<const char *, std::string>> &values) {
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+        bool replaced = false;
+        if (text.compare(at, 2, "${") == 0) {
+            for (const auto &[name, value] : values) {
+                const size_t length = std::strlen(name);
+                if (text.compare(at + 2, length, name) != 0 || text.compare(at + 2 + length, 1, "}") != 0) continue;
+                out += value;
+                at += length + 3;
+                replaced = true;
+                break;
+            }
+        }
+        if (!replaced) out += text[at++];
+    }
+    return out;
+}
+
+std::vector<std::string> make_environment(const std::vector<std::string> &base, const std::vector<EnvChange> &changes,
+                                          int32_t rank) {
+    std::vector<std::string> environment = base;
+    for (const EnvChange &change : changes) {
+        if (change.rank != -1 && change.rank != rank) continue;
+        const std::string start = change.name + "=";
+        const auto named = [&](const std::string &entry) { return entry.compare(0, start.size(), start) == 0; };
+        environment.erase(std::remove_if(environment.begin(), environment.end(), named), environment.end());
+        if (change.value) environment.push_back(start + *change.value);
+    }
+    return environment;
+}
+
+std::optional<std::string> find_variable(const std::vector<std::string> &environment, const std::string &name) {
+    const std::string start = name + "=";
+    for (const std::string &entry : environment)
+        if (entry.compare(0, start.size(), start) == 0) return entry.substr(start.size());
+    return std::nullopt;
+}
+
+} // namespace ujoin

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "ujoin.h"
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ujoin {
+
+/// A copy of an ujoin_pctx_spec with its defaults filled in.
+struct JobSpec {
+    std::string name;
+    std::optional<std::string> program;
+    std::vector<std::string> args;
+    std::optional<std::string> log_dir;
+    std::string run_id;
+    std::string prefix; // a template
+    int64_t grace_ms = 0;
+    int64_t drain_ms = 0;
+    int64_t partial_line_ms = 0;
+    int32_t nprocs = 0;
+    int32_t first_rank = 0;
+    int32_t restart_count = 0;
+    ujoin_std redirects = UJOIN_STD_NONE;
+    ujoin_std tee = UJOIN_STD_NONE;
+    ujoin_containment containment = UJOIN_CONTAINMENT_GROUP;
+    bool same_session = false;
+};
+
+/// What one worker has of its own.
+struct WorkerSpec {
+    std::optional<std::string> program;
+    std::optional<std::vector<std::string>> args;
+    std::string directory;
+    std::optional<ujoin_std> redirects;
+    std::optional<ujoin_std> tee;
+};
+
+/// A change of the environment; applied in the order given.
+struct EnvChange {
+    int32_t rank; // -1: all
+    std::string name;
+    std::optional<std::string> value; // nothing: remove
+};
+
+/// Checks and copies. UJOIN_E_INVALID names the field.
+JobSpec read_job(const ujoin_pctx_spec &given);
+/// Puts the fields that are set over what `spec` has.
+void apply_worker(const ujoin_worker &given, WorkerSpec &spec);
+
+/// "3" or "0:1,12:3", one value per rank.
+std::vector<ujoin_std> parse_std(const std::string &text, size_t nprocs);
+
+/// Replaces ${name} for each of the pairs; other text stays.
+std::string substitute(const std::string &text, const std::vector<std::pair<const char *, std::string>> &values);
+
+/// The environment of worker `rank`: "NAME=value" of `base` with the changes applied.
+std::vector<std::string> make_environment(const std::vector<std::string> &base, const std::vector<EnvChange> &changes,
+                                          int32_t rank);
+/// The value of a variable in such a list.
+std::optional<std::string> find_variable(const std::vector<std::string> &environment, const std::string &name);
+
+} // namespace ujoin

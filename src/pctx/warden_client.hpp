@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "os/fd.hpp"
+#include "os/spawn.hpp"
+#include "os/warden_protocol.hpp"
+#include <vector>
+
+namespace ujoin {
+
+/// The launcher's side of os/warden_protocol.hpp. One thread at a time.
+class WardenClient {
+  public:
+    /// Finds and starts the helper executable. UJOIN_E_SYSTEM lists where it was looked for.
+    WardenClient(bool new_session, char *const *envp);
+
+    /// As os::spawn, but the worker becomes the warden's child. UJOIN_E_SYSTEM if the warden died.
+    os::SpawnResult spawn(int index, const os::SpawnRequest &request);
+    /// Ends of workers that were told during spawn(), oldest first.
+    std::vector<os::warden::Event> take_early() { return std::move(early_); }
+
+    int socket() const { return socket_.get(); }
+    int pidfd() const { return pidfd_.get(); }
+    enum class Got { event, nothing, lost };
+    /// The next event, without waiting.
+    Got receive(os::warden::Event &event);
+    /// Asks it to kill what is left and to exit.
+    void end();
+
+  private:
+    Got receive_with(os::warden::Event &event, os::Fd &pidfd, bool wait);
+
+    os::Fd socket_;
+    os::Fd pidfd_;
+    std::vector<os::warden::Event> early_;
+};
+
+} // namespace ujoin

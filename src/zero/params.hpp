@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "comm/group.hpp"
+#include "ujoin.h"
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ujoin {
+
+/// A parameter as zero knows it. `data` and `grad` are the program's memory.
+struct ZeroParam {
+    std::string name;
+    std::byte *data = nullptr;
+    void *grad = nullptr;
+    size_t count = 0;
+    size_t bytes = 0;
+    ujoin_dtype dtype = 0;
+    std::vector<int64_t> shape;
+    int32_t group = 0;
+    int32_t owner = 0;
+};
+
+/// Checks and copies the descriptions; names that are missing count on from `first_index`. `known` are those that the
+/// optimizer has already. UJOIN_E_INVALID and _UNSUPPORTED name the parameter.
+std::vector<ZeroParam> read_params(const ujoin_param *params, size_t count, const std::vector<ZeroParam> &known);
+/// UJOIN_E_INVALID unless a gradient lies where the element type can be read.
+void check_gradient(const ZeroParam &param, const void *grad);
+
+/// What a rank says about itself: labels and values, in an order that is the same on every rank.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+void add_facts(const std::vector<ZeroParam> &params, size_t first_index, Facts &facts);
+/// Compares the facts of all ranks. UJOIN_E_MISMATCH on every rank names the first difference, both ranks and both values.
+void check_same(Group &group, const Facts &facts);
+
+} // namespace ujoin
