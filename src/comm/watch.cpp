@@ -42,9 +42,6 @@ void Watch::give_up_late(const Look &part, const std::string &what) {
     std::string text = cat("the deadline passed while rank ", rank_, " was waiting for ", what);
     if (!missing.empty())
         text += cat(missing.size() == 1 ? "; missing is rank " : "; missing are ranks ", join_list(missing));
-    std::string text = cat("the deadline passed while rank ", rank_, " was waiting for ", what);
-    if (!missing.empty())
-        text += cat(missing.size() == 1 ? "; missing is rank " : "; missing are ranks ", join_list(missing));
     Error error(UJOIN_E_TIMEOUT, text);
     error.with_ranks(missing);
     mark(Fate::failed, error.text(), error.code());

@@ -281,8 +281,8 @@ TEST_P(StoreKinds, abort_ends_the_waits_of_its_handle_alone) {
     EXPECT_EQ(error_of([&] { a_->wait({"never"}, now); }).code(), UJOIN_E_ABORTED);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StoreKinds, testing::Values(Kind::memory, Kind::file, Kind::tcp, Kind::tcp6), [](const auto &info) {
-    switch (info.param) {
+INSTANTIATE_TEST_SUITE_P(All, StoreKinds, testing::Values(Kind::memory, Kind::file, Kind::tcp, Kind::tcp6), [](const auto &of) {
+    switch (of.param) {
     case Kind::memory: return "memory";
     case Kind::file: return "file";
     case Kind::tcp: return "tcp";
