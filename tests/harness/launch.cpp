@@ -49,7 +49,8 @@ Launch::Launch(const std::vector<std::string> &argv, const Variables &variables)
     fcntl(err_, F_SETFL, O_APPEND);
     std::map<std::string, std::string> merged; // the last one counts
     for (char **entry = environ; *entry; entry++)
-        if (const char *sign = std::strchr(*entry, '=')) merged[std::string(*entry, sign)] = sign + 1;
+        if (const char *sign = std::strchr(*entry, '='))
+            merged[std::string(*entry, static_cast<size_t>(sign - *entry))] = sign + 1;
     for (const auto &[name, value] : variables) merged[name] = value;
     std::vector<std::string> strings;
     for (const auto &[name, value] : merged)
