@@ -58,6 +58,14 @@ void flag_option(CLI::App &app, const std::string &names, bool &value, const std
     }
 }
 
+class Help : public CLI::Formatter {
+  public:
+    Help() { column_width(34); }
+    std::string make_usage(const CLI::App *, std::string) const override {
+        return "Usage: ujoin-run [options] program [its arguments]\n";
+    }
+};
+
 /// Options of torchrun that mean something else than one job on one host, started once.
 bool known_elsewhere(const std::string &option) {
     static const char *const names[] = {
@@ -102,7 +110,7 @@ void check(Options &options, std::vector<std::string> rest) {
                    "option " + rest.front() +
                        (known_elsewhere(rest.front()) ? " is not in this version" : " is unknown; see ujoin-run --help"));
     if (rest.empty() || rest.front().empty())
-        throw Exit(exit_usage, "which program? Usage: ujoin-run [options] program [its arguments]");
+        throw Exit(exit_usage, "no program given. Usage: ujoin-run [options] program [its arguments]");
     check_nodes(options.nnodes);
     options.workers = worker_count(options.nproc_per_node);
     if (options.module && options.no_python) throw Exit(exit_usage, "--module and --no-python exclude each other");
@@ -120,7 +128,7 @@ void check(Options &options, std::vector<std::string> rest) {
 Options parse(int argc, char **argv) {
     Options options;
     CLI::App app{"Starts one job: several workers of a program on this host, and ends them together.", "ujoin-run"};
-    app.usage("Usage: ujoin-run [options] program [its arguments]");
+    app.formatter(std::make_shared<Help>());
     app.prefix_command(); // from the program's name on, everything is the program's
     app.footer(
         "A program that ends in .py, and a module (-m), are run by $PYTHON_EXEC (default python3). Options that take a "
