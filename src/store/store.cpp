@@ -44,7 +44,8 @@ class View final : public Store {
 
     void set(const std::string &key, const std::string &value) override {
         if (value.size() > max_value)
-            fail_invalid("the value of key \"", key, "\" has ", value.size(), " bytes; at most ", max_value, " are possible");
+            fail_invalid("the value of key \"", key, "\" has ", value.size(), " bytes; at most ", max_value,
+                         " are possible");
         at(key, [&](const std::string &whole) { core_->set(whole, value, abort_); });
     }
     std::optional<std::string> get(const std::string &key, const Deadline &deadline) override {
@@ -57,7 +58,8 @@ class View final : public Store {
         for (const std::string &key : keys) check(key);
         std::vector<std::string> missing;
         for (const std::string &key : keys) // one after the other: all must be there anyway
-            if (!at(key, [&](const std::string &whole) { return core_->await(whole, deadline, abort_); })) missing.push_back(key);
+            if (!at(key, [&](const std::string &whole) { return core_->await(whole, deadline, abort_); }))
+                missing.push_back(key);
         return missing;
     }
     void abort() override {
@@ -69,8 +71,8 @@ class View final : public Store {
     std::string check(const std::string &key) const {
         if (key.empty()) fail_invalid("the key is empty");
         if (prefix_.size() + key.size() > max_key)
-            fail_invalid("the key \"", key.substr(0, 40), "...\" has ", prefix_.size() + key.size(), " bytes with its prefix; at most ",
-                         max_key, " are possible");
+            fail_invalid("the key \"", key.substr(0, 40), "...\" has ", prefix_.size() + key.size(),
+                         " bytes with its prefix; at most ", max_key, " are possible");
         return prefix_ + key;
     }
     /// Errors say which store and key they are about.
