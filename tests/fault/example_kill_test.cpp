@@ -3,7 +3,8 @@
 // work for the others, and while the model is saved. Every time the job ends soon and says who died, nothing is left, and the
 // model is the old one or a whole new one.
 #include "harness/example.hpp"
-#include <dirent.h>
+#include <algorithm>
+#include <functional>
 #include <random>
 #include <set>
 #include <thread>
