@@ -22,7 +22,8 @@ static const char *rank(void) {
 
 static void sleep_ms(long ms) {
     struct timespec left = {ms / 1000, ms % 1000 * 1000000};
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) {}
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
 }
 
 static void write_all(int fd, const char *text, size_t size) {
@@ -161,38 +162,64 @@ static void run(const char *command) {
     const char *value;
     char kind[16];
     char path[1024];
-    if ((value = after(command, "out"))) say(1, value);
-    else if ((value = after(command, "err"))) say(2, value);
-    else if ((value = after(command, "exit"))) _exit(atoi(value));
-    else if ((value = after(command, "die"))) die(value);
-    else if ((value = after(command, "sleep"))) sleep_ms(atol(value));
-    else if ((value = after(command, "lines"))) lines(value, 1);
-    else if ((value = after(command, "errlines"))) lines(value, 2);
-    else if ((value = after(command, "longline"))) long_line(value);
-    else if ((value = after(command, "pid"))) note_pid(value);
-    else if ((value = after(command, "await"))) wait_for_file(value);
-    else if ((value = after(command, "touch"))) close(open(value, O_WRONLY | O_CREAT, 0600));
-    else if ((value = after(command, "onterm"))) finish_on_term(value);
-    else if ((value = after(command, "getenv"))) printf("%s=%s\n", value, getenv(value) ? getenv(value) : "(unset)"), fflush(stdout);
-    else if (sscanf(command, "child=%15[^,],%1023s", kind, path) == 2) leave_child(kind, path);
-    else if (strcmp(command, "ignoreterm") == 0) signal(SIGTERM, SIG_IGN);
-    else if (strcmp(command, "stopself") == 0) raise(SIGSTOP);
-    else if (strcmp(command, "closeout") == 0) close(1), close(2);
-    else if (strcmp(command, "fds") == 0) list_descriptors();
-    else if (strcmp(command, "signals") == 0) show_signals();
-    else if (strcmp(command, "cwd") == 0) printf("%s\n", getcwd(path, sizeof path)), fflush(stdout);
-    else if (strcmp(command, "stdin") == 0) printf("stdin %zd\n", read(0, path, sizeof path)), fflush(stdout);
-    else if (strcmp(command, "session") == 0) printf("session %d\n", getsid(0) == getpid() && getpgid(0) == getpid()), fflush(stdout);
-    else if (strcmp(command, "forever") == 0) for (;;) pause();
-    else fprintf(stderr, "unknown command %s\n", command), _exit(99);
+    if ((value = after(command, "out")))
+        say(1, value);
+    else if ((value = after(command, "err")))
+        say(2, value);
+    else if ((value = after(command, "exit")))
+        _exit(atoi(value));
+    else if ((value = after(command, "die")))
+        die(value);
+    else if ((value = after(command, "sleep")))
+        sleep_ms(atol(value));
+    else if ((value = after(command, "lines")))
+        lines(value, 1);
+    else if ((value = after(command, "errlines")))
+        lines(value, 2);
+    else if ((value = after(command, "longline")))
+        long_line(value);
+    else if ((value = after(command, "pid")))
+        note_pid(value);
+    else if ((value = after(command, "await")))
+        wait_for_file(value);
+    else if ((value = after(command, "touch")))
+        close(open(value, O_WRONLY | O_CREAT, 0600));
+    else if ((value = after(command, "onterm")))
+        finish_on_term(value);
+    else if ((value = after(command, "getenv")))
+        printf("%s=%s\n", value, getenv(value) ? getenv(value) : "(unset)"), fflush(stdout);
+    else if (sscanf(command, "child=%15[^,],%1023s", kind, path) == 2)
+        leave_child(kind, path);
+    else if (strcmp(command, "ignoreterm") == 0)
+        signal(SIGTERM, SIG_IGN);
+    else if (strcmp(command, "stopself") == 0)
+        raise(SIGSTOP);
+    else if (strcmp(command, "closeout") == 0)
+        close(1), close(2);
+    else if (strcmp(command, "fds") == 0)
+        list_descriptors();
+    else if (strcmp(command, "signals") == 0)
+        show_signals();
+    else if (strcmp(command, "cwd") == 0)
+        printf("%s\n", getcwd(path, sizeof path)), fflush(stdout);
+    else if (strcmp(command, "stdin") == 0)
+        printf("stdin %zd\n", read(0, path, sizeof path)), fflush(stdout);
+    else if (strcmp(command, "session") == 0)
+        printf("session %d\n", getsid(0) == getpid() && getpgid(0) == getpid()), fflush(stdout);
+    else if (strcmp(command, "forever") == 0)
+        for (;;) pause();
+    else
+        fprintf(stderr, "unknown command %s\n", command), _exit(99);
 }
 
 int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *colon = strchr(argv[i], ':');
         const char *equals = strchr(argv[i], '=');
-        if (!colon || (equals && equals < colon)) run(argv[i]);
-        else if (strlen(rank()) == (size_t)(colon - argv[i]) && strncmp(argv[i], rank(), (size_t)(colon - argv[i])) == 0) run(colon + 1);
+        if (!colon || (equals && equals < colon))
+            run(argv[i]);
+        else if (strlen(rank()) == (size_t)(colon - argv[i]) && strncmp(argv[i], rank(), (size_t)(colon - argv[i])) == 0)
+            run(colon + 1);
     }
     return 0;
 }
