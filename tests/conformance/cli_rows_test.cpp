@@ -61,8 +61,9 @@ class Cli : public testing::Test {
         return found;
     }
     pid_t pid(int rank) const { return std::stoi(read("pid." + std::to_string(rank))); }
+    /// Workers of the command `signals`, once they have their handlers.
     bool wait_for_workers(int count) const {
-        return harness::eventually([&] { return static_cast<int>(ranks("pid").size()) == count; });
+        return harness::eventually([&] { return static_cast<int>(ranks("ready").size()) == count; });
     }
     bool wait_for_signal(int rank, int signal) const {
         return harness::eventually([&] {
