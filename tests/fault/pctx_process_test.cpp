@@ -335,11 +335,16 @@ std::vector<pid_t> kill_launcher(const char *containment, const std::vector<std:
     return noted_pids(pids);
 }
 
+/// And leaves nothing, also when the test fails.
+void expect_gone(pid_t pid) {
+    EXPECT_TRUE(eventually([&] { return !runs(pid); }, 1000)) << pid;
+    kill(pid, SIGKILL);
+}
+
 TEST(PctxProcess, P_70_workers_go_with_a_launcher_that_is_killed) {
     Folder folder;
     const std::string pids = folder.file("pids");
-    for (const pid_t pid : kill_launcher("group", {"pid=" + pids, "forever"}, pids, 2))
-        EXPECT_TRUE(eventually([&] { return !runs(pid); }, 1000)) << pid;
+    for (const pid_t pid : kill_launcher("group", {"pid=" + pids, "forever"}, pids, 2)) expect_gone(pid);
 }
 
 TEST(PctxProcess, P_70_warden_ends_the_whole_tree_of_a_launcher_that_is_killed) {
@@ -352,8 +357,7 @@ TEST(PctxProcess, P_70_warden_ends_the_whole_tree_of_a_launcher_that_is_killed) 
                                                "child=daemon," + pids,
                                                "pid=" + pids,
                                                "forever"};
-    for (const pid_t pid : kill_launcher("warden", commands, pids, 10))
-        EXPECT_TRUE(eventually([&] { return !runs(pid); }, 1000)) << pid;
+    for (const pid_t pid : kill_launcher("warden", commands, pids, 10)) expect_gone(pid);
 }
 
 TEST(PctxProcess, LAUNCHER_03_end_of_the_starting_thread_does_not_end_workers) {
