@@ -61,8 +61,9 @@ class Cli : public testing::Test {
         return found;
     }
     pid_t pid(int rank) const { return std::stoi(read("pid." + std::to_string(rank))); }
+    /// Workers of the command `signals`, once they have their handlers.
     bool wait_for_workers(int count) const {
-        return harness::eventually([&] { return static_cast<int>(ranks("pid").size()) == count; });
+        return harness::eventually([&] { return static_cast<int>(ranks("ready").size()) == count; });
     }
     bool wait_for_signal(int rank, int signal) const {
         return harness::eventually([&] {
@@ -204,7 +205,7 @@ TEST_F(CliRows, R_28_threads_per_worker) {
     EXPECT_TRUE(std::none_of(alone.begin(), alone.end(), unset)) << "one worker has the machine for itself";
 }
 
-TEST_F(CliRows, R_33_exit_code_of_the_worker) {
+TEST_F(CliRows, R_33_not_R_32_exit_code_of_the_worker) {
     const auto job = run({"--nproc-per-node", "3", worker_, "exit", "1", "3"});
     EXPECT_EQ(job->wait(), 3);
     EXPECT_NE(job->err().find("the reason of rank 1"), std::string::npos);
@@ -355,14 +356,17 @@ TEST_F(Cli, streams_go_where_they_were_sent) {
     EXPECT_EQ(info.st_mode & 0777U, 0600U);
 }
 
-TEST_F(Cli, the_prefix_can_be_chosen) {
-    const auto job = run({"--nproc-per-node", "2", "-t", "3", "--role", "actor", worker_, "print"},
-                         {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[${role_name}/${rank}]: "}});
+TEST_F(CliRows, R_21_prefixes_by_rank) {
+    const auto job = run({"--nproc-per-node", "3", "-r", "3", "-t", "3", "--role", "actor", worker_, "print"},
+                         {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank${rank}]: "}});
     ASSERT_EQ(job->wait(), 0) << job->err();
-    for (const auto *line : {"[actor/0]: out of 0", "[actor/1]: out of 1"})
+    for (const auto *line : {"[rank0]: out of 0", "[rank1]: out of 1", "[rank2]: out of 2"})
         EXPECT_TRUE(has(lines_of(job->out()), line)) << job->out();
     EXPECT_NE(job->err().find("log files are in " + dir_.string()), std::string::npos)
         << "nobody knows where: " << job->err();
+    const auto role = run({"-t", "3", "--role", "actor", worker_, "print"});
+    ASSERT_EQ(role->wait(), 0);
+    EXPECT_TRUE(has(lines_of(role->out()), "[actor0]: out of 0")) << role->out();
 }
 
 TEST_F(Cli, a_failure_is_reported_with_its_last_words) {
@@ -386,6 +390,12 @@ TEST_F(Cli, two_jobs_at_once_do_not_meet) {
     for (int rank = 0; rank < 3; rank++) EXPECT_EQ(read("other/sum." + std::to_string(rank)), "6\n");
 }
 
+TEST_F(CliRows, R_13_standalone) {
+    const auto job = run({"--standalone", "--nproc-per-node", "4", worker_, "env"});
+    ASSERT_EQ(job->wait(), 0) << job->err();
+    EXPECT_EQ(ranks("env"), (std::set<int>{0, 1, 2, 3}));
+}
+
 TEST_F(Cli, standalone_has_a_port_and_a_name_of_its_own) {
     ASSERT_EQ(run({"--standalone", "--rdzv-id", "given", "--master-port", "29500", worker_, "env"})->wait(), 0);
     EXPECT_FALSE(has(environment(0), "MASTER_PORT=29500"));
@@ -407,7 +417,7 @@ TEST_P(CliSignals, is_passed_on_and_ends_the_job) {
 INSTANTIATE_TEST_SUITE_P(All, CliSignals, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT),
                          [](const auto &of) { return sigabbrev_np(of.param); });
 
-TEST_F(Cli, stubborn_workers_are_killed_after_the_grace) {
+TEST_F(CliRows, R_31_an_interrupt_reaches_the_workers_and_the_grace_ends_them) {
     const auto job = run({"--nproc-per-node", "2", "--grace", "0.4", worker_, "signals", "stubborn"});
     ASSERT_TRUE(wait_for_workers(2));
     const auto begin = std::chrono::steady_clock::now();
