@@ -77,7 +77,7 @@ def dev_build(results, options):
 def peers(results, options):
     found = sorted(p for p in (ROOT / "tests" / "peers").glob("*") if p.is_file() and os.access(p, os.X_OK))
     results.header(build="dev", pattern=None, binaries=[p.name for p in found])
-    units = [TapProgram([p], p.name, deadline=300) for p in found]
+    units = [TapProgram([p], p.name, deadline=900) for p in found]
     run_units(units, Options(ROOT / "build" / "dev", jobs=1), results)
 
 
@@ -93,7 +93,7 @@ STAGES = [
     Stage("format", 1, programs("check_format.sh")),
     Stage("tidy", 8, programs("check_tidy.py", budget=1200), needs=("build",)),
     Stage("mutants", 10, programs("mutants", live=True, budget=2400), needs=("build",)),
-    Stage("peers", 5, peers, needs=("build",)),
+    Stage("peers", 8, peers, needs=("build",)),
 ]
 
 
