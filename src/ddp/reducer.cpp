@@ -16,10 +16,10 @@ class Ddp::Participant : public Joinable {
     explicit Participant(std::shared_ptr<Group> group) : Joinable(std::move(group), "ddp") {}
     void serve(const std::shared_ptr<Ddp> &owner) { owner_ = owner; }
 
+    void check_between_uses() const override { owner()->check_between_iterations(); }
     void main_hook(const HookArgs &) override { owner()->shadow(); }
     void post_hook(const HookArgs &args) override {
         const std::shared_ptr<Ddp> ddp = owner();
-        ddp->check_between_iterations();
         if (!args.is_last_joiner) {
             const std::scoped_lock lock(ddp->mutex_);
             ddp->joined_uneven_ = true;
@@ -59,8 +59,8 @@ std::shared_ptr<Ddp> Ddp::create(std::shared_ptr<Group> group, DdpConfig config,
         try {
             check_gradients_apart(config.params);
             ddp = std::shared_ptr<Ddp>(new Ddp(group, config, borrowed));
-        } catch (const Error &error) {
-            local = error;
+        } catch (Error &error) {
+            local = error.in(cat("rank ", group->rank()));
         } catch (const std::bad_alloc &) {
             local = Error(UJOIN_E_NO_MEMORY, "out of memory");
         }
@@ -239,7 +239,6 @@ void Ddp::account(const OpOutcome &outcome) {
 /// The operations of one iteration, for a rank that has joined: it contributes nothing and gets the result, so that an
 /// optimizer that follows steps its part with the same gradients as everybody.
 void Ddp::shadow() {
-    check_between_iterations();
     const OpOutcome outcome = complete({}, true);
     const std::scoped_lock lock(mutex_);
     account(outcome);

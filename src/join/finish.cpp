@@ -23,6 +23,7 @@ void JoinContext::finish() {
     } const disarm{gate_};
     leaving_mark([&] {
         board_.watch().check_own();
+        for (const auto &joinable : joinables_) joinable->check_between_uses();
         group_->drain();
         join();
         if (options_.throw_on_exhausted)

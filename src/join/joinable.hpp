@@ -31,6 +31,8 @@ class Joinable : public std::enable_shared_from_this<Joinable> {
     virtual void main_hook(const HookArgs &args) = 0;
     /// Once per rank, after all have joined.
     virtual void post_hook(const HookArgs &args) = 0;
+    /// Throws in the middle of a use: a rank that joined there would owe the others operations for ever.
+    virtual void check_between_uses() const {}
     /// Names of the context's options that the hooks know.
     virtual std::vector<std::string> option_names() const { return {}; }
 
