@@ -160,7 +160,6 @@ TEST(PctxOutput, blocked_console_holds_the_workers_back_and_close_is_bounded) {
         EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_OK);
         dup2(saved, 1);
         reader.join();
-        EXPECT_EQ(console.size() % 1, 0U);
         EXPECT_GE(console.size(), job.result(0).stdout_bytes); // all that was taken, with prefixes
     }
     close(saved);

@@ -274,17 +274,44 @@ TEST(PctxProcess, warden_that_is_killed_takes_its_workers_with_it) {
     for (int r = 0; r < 2; r++) EXPECT_FALSE(runs(job.result(r).pid));
 }
 
-TEST(PctxProcess, missing_warden_is_an_error_that_lists_the_places) {
-    // The program itself lies in the build tree, so the helper is found beside it: only the order can be seen from here.
+TEST(PctxProcess, warden_that_ends_at_once_is_an_error) {
     Folder folder;
     std::ofstream(folder.file("ujoin-warden")) << "#!/bin/sh\nexit 3\n";
     std::filesystem::permissions(folder.file("ujoin-warden"), std::filesystem::perms::owner_all);
     setenv("UJOIN_LIBEXEC_DIR", folder.path.c_str(), 1);
     Job job(1, {"forever"});
     job.spec.containment = UJOIN_CONTAINMENT_WARDEN;
-    EXPECT_EQ(job.create_and_start(), UJOIN_E_SYSTEM); // it ends at once: noticed, no hang
-    EXPECT_NE(std::strstr(ujoin_last_error(), "warden"), nullptr) << ujoin_last_error();
+    const ujoin_status status = job.create_and_start();
     unsetenv("UJOIN_LIBEXEC_DIR");
+    EXPECT_EQ(status, UJOIN_E_SYSTEM);
+    EXPECT_NE(std::strstr(ujoin_last_error(), "the warden ended"), nullptr) << ujoin_last_error();
+}
+
+/// A copy of library and launcher in a place of their own, where no helper lies beside them.
+TEST(PctxProcess, missing_warden_is_an_error_that_lists_the_places) {
+    Folder folder;
+    const std::filesystem::path programs = std::filesystem::path(helper()).parent_path();
+    std::filesystem::create_directories(folder.path / "a/b");
+    std::filesystem::copy(programs / "pctx_launcher", folder.path / "a/b/launcher");
+    std::filesystem::copy(programs / "../../lib/libujoin.so.0", folder.path / "a/b/libujoin.so.0");
+    const std::string logs = folder.file("logs");
+    const std::string program = folder.file("a/b/launcher");
+    const char *args[] = {"warden", "1", "/bin/true"};
+    Job job(1);
+    job.spec.program = program.c_str();
+    job.spec.args = args;
+    job.spec.arg_count = 3;
+    job.spec.log_dir = logs.c_str();
+    job.spec.redirects = UJOIN_STD_ERR;
+    ASSERT_PCTX_OK(job.create());
+    ASSERT_PCTX_OK(pctx_set_env(job.handle, 0, "LD_LIBRARY_PATH", folder.file("a/b").c_str()));
+    ASSERT_PCTX_OK(pctx_set_env(job.handle, 0, "UJOIN_LIBEXEC_DIR", "/no/such/place"));
+    ASSERT_PCTX_OK(pctx_start(job.handle));
+    EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_E_CHILD_FAILED);
+    const std::string text = read_file(job.result(0).stderr_path);
+    for (const char *place : {"UJOIN_E_SYSTEM", "ujoin-warden was not found", "/no/such/place/ujoin-warden",
+                              "/a/b/../libexec/ujoin/", "/a/b/../../libexec/ujoin/", "UJOIN_LIBEXEC_DIR"})
+        EXPECT_NE(text.find(place), std::string::npos) << place << " in: " << text;
 }
 
 // ------------------------------------------------------------------------------------------------------ the launcher dies

@@ -367,7 +367,24 @@ TEST(JoinStop, without_operations_all_leave_before_the_same_use) {
         context->finish();
         EXPECT_EQ(uses, ring_size);
         EXPECT_EQ(context->rounds(), (std::vector<int64_t>{ring_size, ring_size}));
-        EXPECT_FALSE(context->report().stopped) << "nobody's head said so";
+        EXPECT_TRUE(context->report().stopped);
+    });
+}
+
+TEST(JoinStop, a_joined_rank_may_ask_without_operations) {
+    on_threads(3, [](Group &g) {
+        const Reducers list = reducers(g, 1, 0);
+        const auto context = context_over(list);
+        list[0]->on_main = [&](const HookArgs &args) {
+            if (g.rank() == 1 && args.round == 4) context->stop();
+        };
+        context->start();
+        int64_t rounds = 0;
+        for (; rounds < (g.rank() == 1 ? 0 : 1000) && !context->stopped(); rounds++) list[0]->use();
+        context->finish();
+        EXPECT_TRUE(context->report().stopped);
+        if (g.rank() == 1) return;
+        EXPECT_EQ(rounds, 5 + static_cast<int64_t>(ring_size)) << "seen before the shadow of use 5";
     });
 }
 
