@@ -37,7 +37,8 @@ ujoin_status ujoin_store_prefix(ujoin_store *store, const char *prefix, ujoin_st
 }
 
 const char *ujoin_store_url(const ujoin_store *store) {
-    return api::guard_value<const char *>("ujoin_store_url", nullptr, [&] { return api::use(store, "store")->url().c_str(); });
+    return api::guard_value<const char *>("ujoin_store_url", nullptr,
+                                          [&] { return api::use(store, "store")->url().c_str(); });
 }
 
 ujoin_status ujoin_store_set(ujoin_store *store, const char *key, const void *data, size_t size) {

@@ -26,8 +26,8 @@ AddressList resolve(const Address &address, int flags) {
     const int code = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
     if (code == 0) return {list, &freeaddrinfo};
     const int error_number = code == EAI_SYSTEM ? errno : 0;
-    throw Error(UJOIN_E_SYSTEM, cat("there is no host \"", address.host, "\": ",
-                                    error_number ? errno_text(error_number) : std::string(gai_strerror(code))))
+    throw Error(UJOIN_E_SYSTEM, cat("there is no host \"", address.host,
+                                    "\": ", error_number ? errno_text(error_number) : std::string(gai_strerror(code))))
         .with_errno(error_number ? error_number : EHOSTUNREACH);
 }
 
@@ -83,7 +83,8 @@ void keep_alive(int fd) {
 
 Address parse_address(std::string_view text) {
     const size_t colon = text.rfind(':');
-    if (colon == std::string_view::npos) fail_invalid("\"", text, "\" has no port; expected host:port or [v6 address]:port");
+    if (colon == std::string_view::npos)
+        fail_invalid("\"", text, "\" has no port; expected host:port or [v6 address]:port");
     std::string_view host = text.substr(0, colon);
     const std::string_view port = text.substr(colon + 1);
     if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {

@@ -64,7 +64,8 @@ void TcpServer::accept_client() {
     connection->tcp.data = connection->timer.data = connection;
     const bool room = connections_.size() < limits_.clients;
     connections_.emplace(connection->id, std::move(owned));
-    if (uv_accept(reinterpret_cast<uv_stream_t *>(&listener_), reinterpret_cast<uv_stream_t *>(&connection->tcp)) != 0 || !room) {
+    if (uv_accept(reinterpret_cast<uv_stream_t *>(&listener_), reinterpret_cast<uv_stream_t *>(&connection->tcp)) != 0 ||
+        !room) {
         if (!room) log_warning("a server dropped a client: it has ", limits_.clients, " already");
         return drop(*connection);
     }
@@ -153,7 +154,8 @@ void TcpServer::send(Client client, std::string_view head, std::shared_ptr<const
     write->head += head;
     write->tail = std::move(tail);
     write->request.data = write.get();
-    uv_buf_t buffers[2] = {uv_buf_init(write->head.data(), static_cast<unsigned>(write->head.size())), uv_buf_init(nullptr, 0)};
+    uv_buf_t buffers[2] = {uv_buf_init(write->head.data(), static_cast<unsigned>(write->head.size())),
+                           uv_buf_init(nullptr, 0)};
     if (write->tail) // libuv only reads what it sends
         buffers[1] = uv_buf_init(const_cast<char *>(write->tail->data()), static_cast<unsigned>(write->tail->size()));
     const int code = uv_write(&write->request, reinterpret_cast<uv_stream_t *>(&connection->tcp), buffers,

@@ -24,9 +24,9 @@ class TcpServer {
     };
     struct Limits {
         size_t clients = 16'384;
-        size_t first_message = 64;   ///< bytes, until trust()
-        int64_t trust_ms = 10'000;   ///< a client that has not been trusted after this is dropped
-        size_t message = 1024;       ///< bytes, after it
+        size_t first_message = 64; ///< bytes, until trust()
+        int64_t trust_ms = 10'000; ///< a client that has not been trusted after this is dropped
+        size_t message = 1024;     ///< bytes, after it
     };
 
     /// `listening` is a socket that listens. The handler must live longer.

@@ -31,7 +31,7 @@ bool exit_from_pidfd(int pidfd, ExitInfo &out);
 int open_pidfd(pid_t pid); // -1 and errno
 /// 0 or an errno. Signal 0 asks whether the process is there (also as a zombie).
 int signal_pidfd(int pidfd, int signal);
-/// Waits until the process has ended.
+/// Waits until the process has ended (or, for a socket, until it is readable).
 bool wait_pidfd(int pidfd, int timeout_ms);
 
 /// A live process of some session, other than its leader.

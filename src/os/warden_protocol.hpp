@@ -8,14 +8,14 @@
 //
 // The launcher starts the warden with descriptor 3 = the socket and 4 = a pidfd of the launcher. For each worker it sends
 // `spawn` with four descriptors (a memfd with the strings, stdin, stdout, stderr) and waits for `spawned`, with a pidfd if
-// it runs. When a worker ends the warden says `exited`, and keeps it unreaped, so that its number stays its own. `end`, the
-// end of the socket, or the launcher's death: the warden kills until it has no child left, and exits.
+// it runs. When a worker ends the warden says `exited`, and keeps it unreaped, so that its number stays its own. At the end
+// of the socket, or when the launcher dies, the warden kills until it has no child left, and exits.
 namespace ujoin::os::warden {
 
 inline constexpr int socket_fd = 3;
 inline constexpr int launcher_fd = 4;
 
-enum class Kind : int32_t { spawn = 1, end = 2, spawned = 3, exited = 4 };
+enum class Kind : int32_t { spawn = 1, spawned = 2, exited = 3 };
 
 /// Launcher to warden. The memfd holds NUL-terminated strings: program, directory ("" = none), arguments, environment.
 struct Request {

@@ -3,9 +3,9 @@
 #include "base/env.hpp"
 #include "base/error.hpp"
 #include "os/process.hpp"
+#include "os/unix_socket.hpp"
 #include <cerrno>
 #include <climits>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -74,6 +74,12 @@ os::Fd pack(const os::SpawnRequest &request, Request &head) {
     return file;
 }
 
+std::string as_bytes(const Request &head) {
+    std::string bytes(sizeof head, '\0');
+    std::memcpy(bytes.data(), &head, sizeof head);
+    return bytes;
+}
+
 } // namespace
 
 WardenClient::WardenClient(bool new_session, char *const *envp) {
@@ -109,25 +115,18 @@ os::SpawnResult WardenClient::spawn(int index, const os::SpawnRequest &request) 
     head.new_session = request.new_session ? 1 : 0;
     head.signal_mask = request.signal_mask;
     const os::Fd strings = pack(request, head);
-    const int fds[4] = {strings.get(), request.fds[0], request.fds[1], request.fds[2]};
-    iovec part{&head, sizeof head};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fds);
-    std::memcpy(CMSG_DATA(header), fds, sizeof fds);
-    if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) < 0) fail_errno(errno, "cannot ask the warden for a worker");
+    const auto lost = [] { return Error(UJOIN_E_SYSTEM, "the warden ended while it started a worker").with_errno(ESRCH); };
+    try {
+        os::send_packet(socket_, as_bytes(head), {strings.get(), request.fds[0], request.fds[1], request.fds[2]});
+    } catch (const Error &error) {
+        if (error.code() != UJOIN_E_PEER_LOST) throw;
+        throw lost();
+    }
     for (;;) {
+        os::wait_pidfd(socket_.get(), -1); // readable also when the warden has died
         Event event{};
         os::Fd pidfd;
-        if (receive_with(event, pidfd, true) == Got::lost)
-            throw Error(UJOIN_E_SYSTEM, "the warden ended while it started a worker").with_errno(ESRCH);
+        if (receive(event, &pidfd) != Got::event) throw lost();
         if (event.kind != Kind::spawned) {
             early_.push_back(event);
             continue;
@@ -141,38 +140,22 @@ os::SpawnResult WardenClient::spawn(int index, const os::SpawnRequest &request) 
     }
 }
 
-WardenClient::Got WardenClient::receive(Event &event) {
-    os::Fd unused;
-    return receive_with(event, unused, false);
-}
-
-WardenClient::Got WardenClient::receive_with(Event &event, os::Fd &pidfd, bool wait) {
-    iovec part{&event, sizeof event};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    ssize_t got = 0;
-    do {
-        got = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT));
-    } while (got < 0 && errno == EINTR);
-    if (got < 0 && errno == EAGAIN) return Got::nothing;
-    if (got != static_cast<ssize_t>(sizeof event)) return Got::lost;
-    if (const cmsghdr *header = CMSG_FIRSTHDR(&message); header && header->cmsg_type == SCM_RIGHTS) {
-        int fd = -1;
-        std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-        pidfd.reset(fd);
+WardenClient::Got WardenClient::receive(Event &event, os::Fd *pidfd) {
+    // Asked first: receive_packet may run the host's interrupt check when there is nothing.
+    if (!os::wait_pidfd(socket_.get(), 0)) return Got::nothing;
+    try {
+        auto packet = os::receive_packet(socket_, Deadline::in(0));
+        if (!packet || packet->bytes.size() != sizeof event) return Got::lost;
+        std::memcpy(&event, packet->bytes.data(), sizeof event);
+        if (pidfd && !packet->fds.empty()) *pidfd = std::move(packet->fds[0]);
+        return Got::event;
+    } catch (const Error &) {
+        return Got::lost;
     }
-    return Got::event;
 }
 
 void WardenClient::end() {
-    Request head{};
-    head.kind = Kind::end;
-    send(socket_.get(), &head, sizeof head, MSG_NOSIGNAL | MSG_DONTWAIT); // full or gone: closing the socket says the same
-    shutdown(socket_.get(), SHUT_WR);
+    shutdown(socket_.get(), SHUT_WR); // the end of the socket says it; what the warden tells can still come
 }
 
 } // namespace ujoin

@@ -21,14 +21,12 @@ class WardenClient {
     int socket() const { return socket_.get(); }
     int pidfd() const { return pidfd_.get(); }
     enum class Got { event, nothing, lost };
-    /// The next event, without waiting.
-    Got receive(os::warden::Event &event);
+    /// The next event, without waiting; `pidfd` gets the descriptor that came with it.
+    Got receive(os::warden::Event &event, os::Fd *pidfd = nullptr);
     /// Asks it to kill what is left and to exit.
     void end();
 
   private:
-    Got receive_with(os::warden::Event &event, os::Fd &pidfd, bool wait);
-
     os::Fd socket_;
     os::Fd pidfd_;
     std::vector<os::warden::Event> early_;

@@ -45,7 +45,8 @@ std::string record(const std::string &key, const std::string &value) {
 
 class FileCore final : public Core {
   public:
-    FileCore(std::string path, int64_t timeout_ms) : path_(std::move(path)), url_("file://" + path_), timeout_ms_(timeout_ms) {
+    FileCore(std::string path, int64_t timeout_ms)
+        : path_(std::move(path)), url_("file://" + path_), timeout_ms_(timeout_ms) {
         // A planted link or pipe is refused, and opening does not wait for anything.
         file_.reset(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
         if (!file_) fail_errno(errno, cat("cannot open the file ", path_));
@@ -93,7 +94,8 @@ class FileCore final : public Core {
             for (int pause_ms = 1; flock(fd_, how | LOCK_NB) != 0; pause_ms = std::min(2 * pause_ms, 10)) {
                 if (errno != EWOULDBLOCK && errno != EINTR) fail_errno(errno, cat("cannot lock the file ", core.path_));
                 if (deadline.passed())
-                    fail(UJOIN_E_TIMEOUT, "another process has kept the file ", core.path_, " locked for ", core.timeout_ms_, " ms");
+                    fail(UJOIN_E_TIMEOUT, "another process has kept the file ", core.path_, " locked for ",
+                         core.timeout_ms_, " ms");
                 // flock() has no time limit of its own, and a holder may have been stopped.
                 if (io::wait_ready(-1, 0, Deadline::in(pause_ms), abort.fd()) == io::Ready::stopped) abort.check();
                 os::check_interrupt();
@@ -164,7 +166,8 @@ class FileCore final : public Core {
                 damaged(offset_, "a record has impossible sizes");
             if (left - record_bytes < key_size + value_size) damaged(offset_, "a record is cut short");
             const std::string body = read_at(offset_ + record_bytes, key_size + value_size);
-            if (checksum(std::string_view(head).substr(0, 8), body) != sum) damaged(offset_, "a record has a wrong checksum");
+            if (checksum(std::string_view(head).substr(0, 8), body) != sum)
+                damaged(offset_, "a record has a wrong checksum");
             table_.set(body.substr(0, key_size), body.substr(key_size));
             offset_ += record_bytes + body.size();
         }
@@ -199,7 +202,8 @@ class FileCore final : public Core {
             const Deadline next = Deadline::in(deadline.left_ms(static_cast<int>(pause_ms)));
             if (io::wait_ready(changes.get(), POLLIN, next, abort.fd()) == io::Ready::stopped) abort.check();
             char events[4096];
-            while (changes && read(changes.get(), events, sizeof events) > 0) {}
+            while (changes && read(changes.get(), events, sizeof events) > 0) {
+            }
             os::check_interrupt();
         }
     }

@@ -31,7 +31,8 @@ Request decode(std::string_view message) {
     const size_t size = request.value.size();
     const bool waits = request.kind == Message::get || request.kind == Message::await;
     if (request.flags > (waits ? at_once : 0)) fail(UJOIN_E_MISMATCH, "unknown flags ", static_cast<int>(request.flags));
-    const bool fits = request.kind == Message::set ? size <= Store::max_value : size == (request.kind == Message::add ? 8U : 0U);
+    const bool fits =
+        request.kind == Message::set ? size <= Store::max_value : size == (request.kind == Message::add ? 8U : 0U);
     if (!fits) fail(UJOIN_E_MISMATCH, "request ", static_cast<int>(request.kind), " with a value of ", size, " bytes");
     return request;
 }
@@ -46,7 +47,8 @@ std::string fresh_nonce() {
     return nonce;
 }
 
-Sha256::Digest proof(std::string_view secret, std::string_view who, std::string_view client_nonce, std::string_view server_nonce) {
+Sha256::Digest proof(std::string_view secret, std::string_view who, std::string_view client_nonce,
+                     std::string_view server_nonce) {
     return hmac_sha256(secret, cat("ujoin store ", who, "\n", client_nonce, server_nonce));
 }
 

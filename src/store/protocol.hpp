@@ -21,15 +21,27 @@
 namespace ujoin::store::protocol {
 
 enum class Message : uint8_t {
-    hello = 1, challenge, proof, welcome, refused,   // the beginning
-    set, add, get, await, cancel,                    // requests
-    done, number, value, absent, error,              // answers
+    hello = 1,
+    challenge,
+    proof,
+    welcome,
+    refused, // the beginning
+    set,
+    add,
+    get,
+    await,
+    cancel, // requests
+    done,
+    number,
+    value,
+    absent,
+    error, // answers
 };
 
 inline constexpr std::string_view magic = "ujstore1";
 inline constexpr size_t nonce_bytes = 16;
-inline constexpr size_t max_first = 64;                                          // hello, proof
-inline constexpr size_t max_text = 4096;                                         // refused, error
+inline constexpr size_t max_first = 64;                                              // hello, proof
+inline constexpr size_t max_text = 4096;                                             // refused, error
 inline constexpr size_t max_message = 1 + 1 + 2 + Store::max_key + Store::max_value; // the rest
 
 /// flags of get and await
@@ -47,6 +59,7 @@ Request decode(std::string_view message);
 
 std::string fresh_nonce();
 /// `who`: "client" or "server", so that one cannot pass off the other's proof as its own.
-Sha256::Digest proof(std::string_view secret, std::string_view who, std::string_view client_nonce, std::string_view server_nonce);
+Sha256::Digest proof(std::string_view secret, std::string_view who, std::string_view client_nonce,
+                     std::string_view server_nonce);
 
 } // namespace ujoin::store::protocol

@@ -44,8 +44,12 @@ class View final : public Store {
 
     void set(const std::string &key, const std::string &value) override {
         if (value.size() > max_value)
-            fail_invalid("the value of key \"", key, "\" has ", value.size(), " bytes; at most ", max_value, " are possible");
-        at(key, [&](const std::string &whole) { core_->set(whole, value, abort_); });
+            fail_invalid("the value of key \"", key, "\" has ", value.size(), " bytes; at most ", max_value,
+                         " are possible");
+        at(key, [&](const std::string &whole) {
+            core_->set(whole, value, abort_);
+            return true;
+        });
     }
     std::optional<std::string> get(const std::string &key, const Deadline &deadline) override {
         return at(key, [&](const std::string &whole) { return core_->get(whole, deadline, abort_); });
@@ -57,7 +61,8 @@ class View final : public Store {
         for (const std::string &key : keys) check(key);
         std::vector<std::string> missing;
         for (const std::string &key : keys) // one after the other: all must be there anyway
-            if (!at(key, [&](const std::string &whole) { return core_->await(whole, deadline, abort_); })) missing.push_back(key);
+            if (!at(key, [&](const std::string &whole) { return core_->await(whole, deadline, abort_); }))
+                missing.push_back(key);
         return missing;
     }
     void abort() override {
@@ -69,8 +74,8 @@ class View final : public Store {
     std::string check(const std::string &key) const {
         if (key.empty()) fail_invalid("the key is empty");
         if (prefix_.size() + key.size() > max_key)
-            fail_invalid("the key \"", key.substr(0, 40), "...\" has ", prefix_.size() + key.size(), " bytes with its prefix; at most ",
-                         max_key, " are possible");
+            fail_invalid("the key \"", key.substr(0, 40), "...\" has ", prefix_.size() + key.size(),
+                         " bytes with its prefix; at most ", max_key, " are possible");
         return prefix_ + key;
     }
     /// Errors say which store and key they are about.
@@ -78,7 +83,9 @@ class View final : public Store {
         const std::string whole = check(key);
         try {
             abort_.check();
-            return body(whole);
+            auto result = body(whole);
+            abort_.check(); // the key may have come after the abort
+            return result;
         } catch (Error &error) {
             error.in(cat("store ", url().empty() ? "in memory" : url(), ", key \"", whole, "\""));
             throw;

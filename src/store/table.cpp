@@ -23,7 +23,8 @@ int64_t Table::sum(const std::string &key, int64_t amount) const {
     if (const Value text = find(key)) {
         const char *end = text->data() + text->size();
         const auto [stop, code] = std::from_chars(text->data(), end, value);
-        if (code != std::errc{} || stop != end) fail(UJOIN_E_MISMATCH, "it holds ", text->size(), " bytes that are no whole number");
+        if (code != std::errc{} || stop != end)
+            fail(UJOIN_E_MISMATCH, "it holds ", text->size(), " bytes that are no whole number");
     }
     if (__builtin_add_overflow(value, amount, &value)) fail_invalid("adding ", amount, " overflows 64 bits");
     return value;

@@ -52,10 +52,14 @@ class Connection {
   private:
     void check(io::Moved moved, int error_number) const {
         switch (moved) {
-        case io::Moved::all: return;
-        case io::Moved::stopped: fail(UJOIN_E_ABORTED, "the store was aborted on this handle");
-        case io::Moved::late: fail(UJOIN_E_TIMEOUT, "the server at ", peer_, " does not answer");
-        case io::Moved::broken: break;
+        case io::Moved::all:
+            return;
+        case io::Moved::stopped:
+            fail(UJOIN_E_ABORTED, "the store was aborted on this handle");
+        case io::Moved::late:
+            fail(UJOIN_E_TIMEOUT, "the server at ", peer_, " does not answer");
+        case io::Moved::broken:
+            break;
         }
         throw Error(UJOIN_E_PEER_LOST, cat("the server at ", peer_, " has ended or dropped this connection",
                                            error_number ? ": " + errno_text(error_number) : std::string()))
@@ -131,10 +135,12 @@ class TcpCore final : public Core {
             if (error_number == EMFILE || error_number == ENFILE || error_number == ENOBUFS)
                 fail_errno(error_number, "cannot make a socket");
             if (!retry)
-                throw Error(UJOIN_E_PEER_LOST, cat("the server at ", peer_, " is gone: ", errno_text(error_number))).with_errno(error_number);
+                throw Error(UJOIN_E_PEER_LOST, cat("the server at ", peer_, " is gone: ", errno_text(error_number)))
+                    .with_errno(error_number);
             if (deadline.passed())
-                throw Error(UJOIN_E_TIMEOUT, cat("nobody answers at ", peer_, " (", errno_text(error_number), ", tried for ",
-                                                 options_.timeout_ms, " ms); is the process that listens there up?"))
+                throw Error(UJOIN_E_TIMEOUT,
+                            cat("nobody answers at ", peer_, " (", errno_text(error_number), ", tried for ",
+                                options_.timeout_ms, " ms); is the process that listens there up?"))
                     .with_errno(error_number);
             io::wait_ready(-1, 0, Deadline::in(deadline.left_ms(static_cast<int>(pause_ms))), stop_fd);
             pause_ms = std::min<int64_t>(2 * pause_ms, 200);
@@ -144,8 +150,8 @@ class TcpCore final : public Core {
     void greet(Connection &link, const Deadline &deadline, int stop_fd) const {
         const std::string &secret = options_.secret;
         const std::string nonce = protocol::fresh_nonce();
-        link.send(cat(static_cast<char>(Message::hello), protocol::magic, static_cast<char>(secret.empty() ? 0 : 1), nonce), deadline,
-                  stop_fd);
+        link.send(cat(static_cast<char>(Message::hello), protocol::magic, static_cast<char>(secret.empty() ? 0 : 1), nonce),
+                  deadline, stop_fd);
         const std::string challenge = answer_of(link, Message::challenge, deadline, stop_fd);
         wire::Reader reader(std::string_view(challenge).substr(1));
         if (reader.take(protocol::magic.size()) != protocol::magic) link.stranger();
@@ -153,7 +159,8 @@ class TcpCore final : public Core {
         const std::string server_nonce(reader.take(protocol::nonce_bytes));
         reader.end();
         if (server_has_secret == secret.empty()) // what an honest server would have refused
-            fail(UJOIN_E_MISMATCH, "the server at ", peer_, secret.empty() ? " wants a secret" : " has no secret, this client has one");
+            fail(UJOIN_E_MISMATCH, "the server at ", peer_,
+                 secret.empty() ? " wants a secret" : " has no secret, this client has one");
         Sha256::Digest own{};
         if (!secret.empty()) own = protocol::proof(secret, "client", nonce, server_nonce);
         link.send(static_cast<char>(Message::proof) + std::string(own.begin(), own.end()), deadline, stop_fd);
@@ -198,7 +205,8 @@ class TcpCore final : public Core {
             if (patience && request.flags == 0 && !link->wait_for_message(*patience, abort.fd())) {
                 constexpr int64_t cancel_ms = 1000;
                 link->send(protocol::encode({Message::cancel, 0, {}, {}}), Deadline::in(cancel_ms), abort.fd());
-                if (!link->wait_for_message(Deadline::in(cancel_ms), abort.fd())) // it is stuck: without this connection, then
+                if (!link->wait_for_message(Deadline::in(cancel_ms),
+                                            abort.fd())) // it is stuck: without this connection, then
                     return std::string(1, static_cast<char>(Message::absent));
             }
             std::string reply = link->receive(protocol::max_message, Deadline::in(options_.timeout_ms), abort.fd());

@@ -26,9 +26,12 @@ TcpStoreServer::TcpStoreServer(io::Address &address, std::string secret)
 void TcpStoreServer::on_message(Client client, std::string_view message) {
     Session &session = sessions_[client];
     switch (session.stage) {
-    case Stage::hello: return hello(client, session, message);
-    case Stage::proof: return proof(client, session, message);
-    case Stage::ready: return request(client, session, message);
+    case Stage::hello:
+        return hello(client, session, message);
+    case Stage::proof:
+        return proof(client, session, message);
+    case Stage::ready:
+        return request(client, session, message);
     }
 }
 
@@ -55,7 +58,8 @@ void TcpStoreServer::hello(Client client, Session &session, std::string_view mes
     if (!has_secret && !secret_.empty()) return refuse(client, "the server wants a secret, this client has none");
     session.server_nonce = protocol::fresh_nonce();
     session.stage = Stage::proof;
-    server_.send(client, cat(head(Message::challenge), protocol::magic, static_cast<char>(secret_.empty() ? 0 : 1), session.server_nonce));
+    server_.send(client, cat(head(Message::challenge), protocol::magic, static_cast<char>(secret_.empty() ? 0 : 1),
+                             session.server_nonce));
 }
 
 void TcpStoreServer::proof(Client client, Session &session, std::string_view message) {

@@ -3,6 +3,8 @@
 #include "base/dtype.hpp"
 #include "zero/state.hpp"
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <unordered_map>
 
@@ -130,6 +132,15 @@ void check_gradient(const ZeroParam &param, const void *grad) {
     if (!aligned(grad, param.dtype))
         fail_invalid("the gradient of \"", param.name, "\" is not aligned to the ", dtype_size(param.dtype), " bytes of ",
                      dtype_name(param.dtype));
+}
+
+std::string number_text(double value) {
+    char text[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        std::snprintf(text, sizeof text, "%.*g", digits, value);
+        if (std::strtod(text, nullptr) == value) break;
+    }
+    return text;
 }
 
 void add_facts(const std::vector<ZeroParam> &params, size_t first_index, Facts &facts) {

@@ -28,6 +28,9 @@ std::vector<ZeroParam> read_params(const ujoin_param *params, size_t count, cons
 /// UJOIN_E_INVALID unless a gradient lies where the element type can be read.
 void check_gradient(const ZeroParam &param, const void *grad);
 
+/// The shortest text that reads back as the same number.
+std::string number_text(double value);
+
 /// What a rank says about itself: labels and values, in an order that is the same on every rank.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 void add_facts(const std::vector<ZeroParam> &params, size_t first_index, Facts &facts);

@@ -25,6 +25,7 @@ class Partition {
     void add_group(const std::vector<size_t> &counts);
     /// Ordered by rank, then group, then size.
     const std::vector<Piece> &pieces() const { return pieces_; }
+    size_t ranks() const { return load_.size(); }
     /// Elements of a rank.
     size_t load(int32_t rank) const { return load_[static_cast<size_t>(rank)]; }
 

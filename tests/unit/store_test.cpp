@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/store.hpp"
 #include "base/error.hpp"
 #include "base/sha256.hpp"
 #include "harness/ranks.hpp"
 #include "io/socket.hpp"
 #include "store/protocol.hpp"
+#include "store/store.hpp"
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -49,10 +49,13 @@ class StoreKinds : public testing::TestWithParam<Kind> {
   protected:
     std::shared_ptr<Store> open() {
         switch (GetParam()) {
-        case Kind::memory: return Store::open("memory://" + name_, {});
-        case Kind::file: return Store::open("file://" + place_.file("store"), {});
+        case Kind::memory:
+            return Store::open("memory://" + name_, {});
+        case Kind::file:
+            return Store::open("file://" + place_.file("store"), {});
         case Kind::tcp:
-        case Kind::tcp6: break;
+        case Kind::tcp6:
+            break;
         }
         if (a_) return Store::open(a_->url(), {});
         Store::Options options;
@@ -82,7 +85,8 @@ TEST(StoreSha256, published_vectors) {
     EXPECT_EQ(hex(Sha256::of("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     EXPECT_EQ(hex(Sha256::of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
               "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-    EXPECT_EQ(hex(Sha256::of(std::string(1'000'000, 'a'))), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+    EXPECT_EQ(hex(Sha256::of(std::string(1'000'000, 'a'))),
+              "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
 TEST(StoreSha256, pieces_do_not_matter) {
@@ -107,7 +111,8 @@ TEST(StoreSha256, hmac_vectors) { // RFC 4231, cases 1, 2 and 6
 TEST(StoreAddress, is_read_and_written) {
     for (const auto *text : {"host:1", "127.0.0.1:29500", "[::1]:0", "[fe80::1%eth0]:65535"})
         EXPECT_EQ(io::to_text(io::parse_address(text)), text);
-    for (const auto *text : {"", "host", "host:", ":1", "host:x", "host:65536", "host:-1", "host:1 ", "::1:5", "[::1]", "[::1:5", "[]:1"})
+    for (const auto *text :
+         {"", "host", "host:", ":1", "host:x", "host:65536", "host:-1", "host:1 ", "::1:5", "[::1]", "[::1:5", "[]:1"})
         EXPECT_EQ(error_of([&] { io::parse_address(text); }).code(), UJOIN_E_INVALID) << text;
 }
 
@@ -115,8 +120,12 @@ TEST(StoreProtocol, requests_come_back_as_they_were) {
     using store::protocol::Message;
     const std::string amount(8, '\1');
     for (const store::protocol::Request &request :
-         {store::protocol::Request{Message::set, 0, "key", "value"}, {Message::set, 0, "k", ""}, {Message::add, 0, "n", amount},
-          {Message::get, store::protocol::at_once, std::string(Store::max_key, 'k'), ""}, {Message::await, 0, "a", ""}, {Message::cancel, 0, "", ""}}) {
+         {store::protocol::Request{Message::set, 0, "key", "value"},
+          {Message::set, 0, "k", ""},
+          {Message::add, 0, "n", amount},
+          {Message::get, store::protocol::at_once, std::string(Store::max_key, 'k'), ""},
+          {Message::await, 0, "a", ""},
+          {Message::cancel, 0, "", ""}}) {
         const store::protocol::Request back = store::protocol::decode(store::protocol::encode(request));
         EXPECT_EQ(back.kind, request.kind);
         EXPECT_EQ(back.flags, request.flags);
@@ -128,13 +137,20 @@ TEST(StoreProtocol, requests_come_back_as_they_were) {
 TEST(StoreProtocol, anything_else_is_a_mismatch) {
     using store::protocol::Message;
     const std::string good = store::protocol::encode({Message::get, 0, "key", ""});
-    std::vector<std::string> bad = {"", "\x01", "\x06", good + "x", store::protocol::encode({Message::set, 1, "key", ""}),
-                                    store::protocol::encode({Message::set, 0, "", "v"}), store::protocol::encode({Message::add, 0, "n", "7"}),
-                                    store::protocol::encode({Message::cancel, 0, "key", ""}), store::protocol::encode({Message::done, 0, "key", ""}),
+    std::vector<std::string> bad = {"",
+                                    "\x01",
+                                    "\x06",
+                                    good + "x",
+                                    store::protocol::encode({Message::set, 1, "key", ""}),
+                                    store::protocol::encode({Message::set, 0, "", "v"}),
+                                    store::protocol::encode({Message::add, 0, "n", "7"}),
+                                    store::protocol::encode({Message::cancel, 0, "key", ""}),
+                                    store::protocol::encode({Message::done, 0, "key", ""}),
                                     store::protocol::encode({Message::get, 0, std::string(Store::max_key + 1, 'k'), ""})};
     for (size_t size = 1; size < good.size(); size++) bad.push_back(good.substr(0, size));
     for (const std::string &message : bad)
-        EXPECT_EQ(error_of([&] { store::protocol::decode(message); }).code(), UJOIN_E_MISMATCH) << testing::PrintToString(message);
+        EXPECT_EQ(error_of([&] { store::protocol::decode(message); }).code(), UJOIN_E_MISMATCH)
+            << testing::PrintToString(message);
 }
 
 TEST_P(StoreKinds, set_overwrites_and_the_other_handle_sees_it) {
@@ -245,7 +261,8 @@ TEST_P(StoreKinds, prefix_is_a_view) {
     EXPECT_EQ(b_->get("key", now), std::nullopt);
     EXPECT_EQ(Store::with_prefix(view, "sub/")->add("n", 3), 3);
     EXPECT_EQ(a_->get("job/sub/n", now), "3");
-    EXPECT_EQ(view->wait({"key", "no"}, now), std::vector<std::string>{"no"}) << "missing keys are named as they were given";
+    EXPECT_EQ(view->wait({"key", "no"}, now), std::vector<std::string>{"no"})
+        << "missing keys are named as they were given";
     EXPECT_EQ(view->url(), a_->url());
     EXPECT_EQ(error_of([&] { Store::with_prefix(a_, std::string(Store::max_key, 'p')); }).code(), UJOIN_E_INVALID);
 }
@@ -281,15 +298,20 @@ TEST_P(StoreKinds, abort_ends_the_waits_of_its_handle_alone) {
     EXPECT_EQ(error_of([&] { a_->wait({"never"}, now); }).code(), UJOIN_E_ABORTED);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StoreKinds, testing::Values(Kind::memory, Kind::file, Kind::tcp, Kind::tcp6), [](const auto &info) {
-    switch (info.param) {
-    case Kind::memory: return "memory";
-    case Kind::file: return "file";
-    case Kind::tcp: return "tcp";
-    case Kind::tcp6: return "tcp6";
-    }
-    return "?";
-});
+INSTANTIATE_TEST_SUITE_P(All, StoreKinds, testing::Values(Kind::memory, Kind::file, Kind::tcp, Kind::tcp6),
+                         [](const auto &test) {
+                             switch (test.param) {
+                             case Kind::memory:
+                                 return "memory";
+                             case Kind::file:
+                                 return "file";
+                             case Kind::tcp:
+                                 return "tcp";
+                             case Kind::tcp6:
+                                 return "tcp6";
+                             }
+                             return "?";
+                         });
 
 TEST(StoreMemory, lives_while_a_handle_does) {
     const std::string url = "memory://" + harness::unique("gone");
@@ -303,8 +325,8 @@ TEST(StoreMemory, lives_while_a_handle_does) {
 }
 
 TEST(StoreOpen, bad_urls) {
-    for (const auto *url : {"", "nothing", "memory://", "file://relative", "file://", "tcp://", "tcp://host", "tcp://[::1", "tcp://127.0.0.1:0",
-                            "http://host:1", "Memory://a"}) {
+    for (const auto *url : {"", "nothing", "memory://", "file://relative", "file://", "tcp://", "tcp://host", "tcp://[::1",
+                            "tcp://127.0.0.1:0", "http://host:1", "Memory://a"}) {
         EXPECT_EQ(error_of([&] { Store::open(url, {}); }).code(), UJOIN_E_INVALID) << url;
     }
     Store::Options listen;
@@ -368,7 +390,8 @@ TEST(StoreFile, damage_is_a_mismatch) {
     std::ifstream in(path, std::ios::binary);
     const std::string whole((std::istreambuf_iterator<char>(in)), {});
     const auto try_bytes = [&](const std::string &bytes) {
-        std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+        fs::remove(path); // overwriting it would wait for the disk
+        std::ofstream(path, std::ios::binary) << bytes;
         return error_of([&] { Store::open("file://" + path, {}); });
     };
     for (size_t size = 1; size < whole.size(); size++) {
@@ -432,7 +455,8 @@ TEST(StoreTcp, waits_for_a_server_that_comes_later) {
     harness::run_threads(2, [&](int rank) {
         Store::Options mine;
         mine.listen = rank == 0;
-        if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50)); // the client shall come first; either order passes
+        if (rank == 0)
+            std::this_thread::sleep_for(std::chrono::milliseconds(50)); // the client shall come first; either order passes
         const auto store = Store::open(url, mine);
         store->set(cat("rank", rank), "");
         EXPECT_TRUE(store->wait({"rank0", "rank1"}, Deadline::never()).empty());

@@ -143,7 +143,7 @@ void handle_spawn(const Request &request, const int *fds) {
     if (result.pidfd >= 0) close(result.pidfd);
 }
 
-/// One request of the launcher's; false: it wants the end, or is gone.
+/// One request of the launcher's; false: it has shut the socket, or is gone.
 bool handle_request() {
     Request request{};
     iovec part{&request, sizeof request};

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "ujoin.h"
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+namespace ujoin_run {
+
+/// From here on this process's signals are the job's: they are passed on to the workers. INT, TERM, HUP and QUIT end the
+/// job: SIGKILL follows after the grace, or at once when a second INT or TERM comes. TSTP stops workers and launcher, CONT
+/// lets them go on.
+class SignalForwarder {
+  public:
+    /// Installs the handlers; signals that come before follow() are kept.
+    SignalForwarder();
+    ~SignalForwarder();
+    SignalForwarder(const SignalForwarder &) = delete;
+    SignalForwarder &operator=(const SignalForwarder &) = delete;
+
+    /// Starts to pass signals on. `grace_ms` negative: for ever.
+    void follow(ujoin_pctx *job, int64_t grace_ms);
+    /// Ends that; afterwards `job` is no longer used.
+    void stop();
+    /// The signal that ended the job; 0 if none did.
+    int ended_by() const { return ended_by_.load(); }
+
+  private:
+    void run();
+    void handle(int signal);
+    void suspend();
+
+    ujoin_pctx *job_ = nullptr;
+    int64_t grace_ms_ = 0;
+    int64_t kill_at_ms_ = -1; // monotonic; -1: not set
+    std::atomic<int> ended_by_{0};
+    std::thread thread_;
+};
+
+} // namespace ujoin_run

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "zero/consolidate.hpp"
+#include "zero/together.hpp"
+#include "zero/zero.hpp"
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace ujoin {
+namespace {
+
+constexpr size_t chunk_bytes = size_t{4} << 20;
+
+/// State that a rank has for one parameter, without the data. Sent as it is.
+struct Announced {
+    uint64_t param = 0;
+    uint64_t valid = 0;
+    int64_t step = 0;
+};
+
+std::string announce(const Zero &zero) {
+    std::string text;
+    for (size_t i = 0; i < zero.states().size(); i++) {
+        const ParamState &state = zero.states()[i];
+        if (state.valid == 0 && state.step == 0) continue;
+        const Announced entry{i, state.valid, state.step};
+        text.append(reinterpret_cast<const char *>(&entry), sizeof entry);
+    }
+    return text;
+}
+
+std::vector<Announced> read_announced(const std::string &text) {
+    std::vector<Announced> list(text.size() / sizeof(Announced));
+    if (!list.empty()) std::memcpy(list.data(), text.data(), list.size() * sizeof(Announced));
+    return list;
+}
+
+/// One rank's state, on its way. The list is filled on the target only.
+struct Shard {
+    std::vector<StateItem> items;
+    std::vector<Segment> memory; ///< of the tensors, in the order that all ranks compute from what was announced
+    size_t bytes = 0;
+};
+
+Shard open_shard(const Zero &zero, int32_t source, int32_t to, const std::vector<Announced> &announced) {
+    const Layout &layout = zero.layout();
+    Shard shard;
+    for (const Announced &entry : announced) {
+        const ZeroParam &param = layout.params.at(entry.param);
+        StateItem item;
+        item.owner = UJOIN_ITEM_OF_PARAM;
+        item.group = param.group;
+        item.param = param.name;
+        for (size_t place = 0; place < layout.rule->states.size(); place++) {
+            if ((entry.valid >> place & 1U) == 0) continue;
+            shard.bytes += param.bytes;
+            if (layout.rank == to) {
+                StateItem tensor = item;
+                tensor.key = layout.rule->states[place];
+                tensor.kind = UJOIN_ITEM_TENSOR;
+                tensor.dtype = param.dtype;
+                tensor.shape = param.shape;
+                tensor.bytes = param.bytes;
+                tensor.data.resize(param.bytes);
+                if (param.bytes != 0) shard.memory.push_back({tensor.data.data(), param.bytes});
+                shard.items.push_back(std::move(tensor));
+            } else if (layout.rank == source && param.bytes != 0) {
+                const std::byte *data = zero.states()[entry.param].tensors[place].data();
+                shard.memory.push_back({const_cast<std::byte *>(data), param.bytes}); // the root's memory is only read
+            }
+        }
+        if (layout.rank == to && layout.rule->counts_steps) {
+            item.key = "step";
+            item.kind = UJOIN_ITEM_NUMBER;
+            item.number = static_cast<double>(entry.step);
+            shard.items.push_back(std::move(item));
+        }
+    }
+    return shard;
+}
+
+/// The next `bytes` of a list of segments; `at` and `inside` are the place, and move on.
+std::vector<Segment> cut(const std::vector<Segment> &list, size_t &at, size_t &inside, size_t bytes) {
+    std::vector<Segment> part;
+    while (bytes > 0) {
+        const Segment &whole = list[at];
+        const size_t size = std::min(bytes, whole.bytes - inside);
+        part.push_back({static_cast<std::byte *>(whole.data) + inside, size});
+        bytes -= size;
+        inside += size;
+        if (inside == whole.bytes) {
+            at++;
+            inside = 0;
+        }
+    }
+    return part;
+}
+
+/// Ranks that are neither source nor target pass the bytes on to nobody: they receive into `spare` and forget.
+void stream(Group &group, const Shard &shard, int32_t source, bool concerned, std::vector<std::byte> &spare) {
+    size_t at = 0;
+    size_t inside = 0;
+    for (size_t done = 0; done < shard.bytes;) {
+        const size_t size = std::min(chunk_bytes, shard.bytes - done);
+        if (concerned) {
+            const std::vector<Segment> part = cut(shard.memory, at, inside, size);
+            group.broadcast(Memory(part.data(), part.size()), source);
+        } else {
+            group.broadcast(Memory(spare.data(), size), source);
+        }
+        done += size;
+    }
+}
+
+void copy_own(const Zero &zero, const std::vector<Announced> &announced, Shard &shard) {
+    size_t next = 0;
+    for (const Announced &entry : announced)
+        for (size_t place = 0; place < zero.layout().rule->states.size(); place++)
+            if (const std::vector<std::byte> &data = zero.states()[entry.param].tensors[place];
+                (entry.valid >> place & 1U) != 0 && !data.empty())
+                std::memcpy(shard.memory[next++].data, data.data(), data.size());
+}
+
+std::unique_ptr<State> make_list(const Layout &layout, std::vector<Shard> &shards) {
+    auto list = std::make_unique<State>();
+    for (Shard &shard : shards)
+        for (StateItem &item : shard.items) list->set(std::move(item));
+    for (size_t group = 0; group < layout.hypers.size(); group++)
+        for (size_t i = 0; i < layout.rule->hypers.size(); i++) {
+            StateItem item;
+            item.owner = UJOIN_ITEM_OF_GROUP;
+            item.group = static_cast<int32_t>(group);
+            item.key = layout.rule->hypers[i].name;
+            item.number = layout.hypers[group][i];
+            list->set(std::move(item));
+        }
+    return list;
+}
+
+} // namespace
+
+std::unique_ptr<State> consolidate_state(Zero &zero, int32_t to) {
+    Group &group = zero.group();
+    together(group, [&] {
+        zero.check_whole("consolidation");
+        if (to < 0 || to >= group.size()) fail_invalid("to is ", to, "; the group has ranks 0 to ", group.size() - 1);
+    });
+    check_same(group, {{"the rank to consolidate to", cat(to)}});
+    std::vector<std::vector<Announced>> announced;
+    for (const std::string &text : group.exchange(announce(zero))) announced.push_back(read_announced(text));
+
+    std::vector<Shard> shards;
+    std::vector<std::byte> spare;
+    together(group, [&] { // all memory is there before the first byte moves
+        for (int32_t source = 0; source < group.size(); source++)
+            shards.push_back(open_shard(zero, source, to, announced[static_cast<size_t>(source)]));
+        size_t largest = 0;
+        for (const Shard &shard : shards) largest = std::max(largest, shard.bytes);
+        spare.resize(std::min(largest, group.rank() == to ? 0 : chunk_bytes));
+    });
+    for (int32_t source = 0; source < group.size(); source++) {
+        Shard &shard = shards[static_cast<size_t>(source)];
+        if (source != to) {
+            stream(group, shard, source, group.rank() == source || group.rank() == to, spare);
+        } else if (group.rank() == to) {
+            copy_own(zero, announced[static_cast<size_t>(source)], shard);
+        }
+    }
+    if (group.rank() != to) return nullptr;
+    return make_list(zero.layout(), shards);
+}
+
+} // namespace ujoin

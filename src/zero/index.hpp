@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ujoin {
+
+/// A file of a save, as the index knows it.
+struct IndexFile {
+    std::string name; ///< "" = none
+    uint64_t bytes = 0;
+    std::string checksum;
+};
+
+/// What index.json says.
+struct CheckpointIndex {
+    struct ParamGroup {
+        std::vector<std::pair<std::string, double>> hypers;
+        std::vector<std::string> params;
+    };
+    std::string optimizer;
+    std::vector<ParamGroup> groups;
+    std::vector<IndexFile> files; ///< by rank
+    IndexFile parameters;
+};
+
+std::string index_text(const CheckpointIndex &index);
+/// UJOIN_E_MISMATCH says which field is wrong. Names of files are plain: none leads out of the directory.
+CheckpointIndex read_index(const std::string &path);
+
+std::string state_file_name(const std::string &id, int32_t rank);
+std::string parameters_file_name(const std::string &id);
+std::string new_index_name(const std::string &id);
+inline constexpr const char *index_name = "index.json";
+/// The id in the name of a file that a save makes in its directory; "" if it is none of those.
+std::string id_in_name(const std::string &name);
+
+} // namespace ujoin

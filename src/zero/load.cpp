@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "zero/checkpoint.hpp"
+#include "zero/index.hpp"
+#include "zero/safetensors.hpp"
+#include "zero/together.hpp"
+#include "zero/zero.hpp"
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+
+namespace ujoin {
+namespace {
+
+/// Runs `body`; its errors get the file's name in front.
+template <class Body> void about(const std::string &path, Body &&body) {
+    try {
+        body();
+    } catch (Error &error) {
+        throw error.in(cat('"', path, '"'));
+    }
+}
+
+/// "state/exp_avg/layer/weight" -> "exp_avg", "layer/weight", if it begins with "state/".
+bool split_name(const std::string &name, const std::string &prefix, std::string &key, std::string &rest) {
+    if (name.rfind(prefix, 0) != 0) return false;
+    const size_t slash = name.find('/', prefix.size());
+    if (slash == std::string::npos) return false;
+    key = name.substr(prefix.size(), slash - prefix.size());
+    rest = name.substr(slash + 1);
+    return !rest.empty();
+}
+
+/// Reads one rank's file. Numbers and the program's items are collected first and taken when all has been read.
+class StateFile {
+  public:
+    StateFile(const Layout &layout, Staging &staging, SafetensorsReader &reader) : layout_(layout), staging_(staging), reader_(reader) {}
+
+    void read() {
+        const size_t count = reader_.tensors().size();
+        places_.resize(count);
+        about(reader_.path(), [&] {
+            for (size_t i = 0; i < count; i++) prepare(i);
+        });
+        reader_.read([&](size_t i) { return places_[i]; });
+        about(reader_.path(), [&] {
+            for (const auto &[index, value] : steps_) staging_.take_step(index, static_cast<double>(value));
+            for (StateItem &item : program_) {
+                if (item.kind == UJOIN_ITEM_NUMBER) std::memcpy(&item.number, item.data.data(), sizeof item.number);
+                if (item.kind == UJOIN_ITEM_NUMBER) item.data.clear();
+                staging_.extra.set(std::move(item));
+            }
+        });
+    }
+
+  private:
+    void prepare(size_t i) {
+        const FileTensor &tensor = reader_.tensors()[i];
+        std::string key;
+        std::string rest;
+        if (split_name(tensor.name, "state/", key, rest)) {
+            const size_t index = staging_.find(rest);
+            if (!layout_.owns(index))
+                fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" belongs to rank ", layout_.params[index].owner);
+            if (key != "step") {
+                places_[i] = staging_.take_tensor(index, key, tensor.dtype, tensor.shape);
+            } else if (tensor.dtype == UJOIN_I64 && tensor.shape.empty()) {
+                places_[i] = &steps_.emplace_back(index, 0).second;
+            } else {
+                fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" is no i64 []");
+            }
+        } else if (split_name(tensor.name, "program/", key, rest)) {
+            places_[i] = program_item(tensor, key, rest);
+        } else {
+            fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" is no part of a saved state");
+        }
+    }
+
+    void *program_item(const FileTensor &tensor, const std::string &kind, const std::string &key) {
+        StateItem &item = program_.emplace_back();
+        item.key = key;
+        item.bytes = tensor.bytes;
+        if (kind == "number" && tensor.dtype == UJOIN_F64 && tensor.shape.empty()) {
+            item.kind = UJOIN_ITEM_NUMBER;
+            item.bytes = 0;
+        } else if (kind == "tensor") {
+            item.kind = UJOIN_ITEM_TENSOR;
+            item.dtype = tensor.dtype;
+            item.shape = tensor.shape;
+        } else if ((kind == "text" || kind == "bytes") && tensor.dtype == UJOIN_U8 && tensor.shape.size() == 1) {
+            item.kind = kind == "text" ? UJOIN_ITEM_TEXT : UJOIN_ITEM_BYTES;
+        } else {
+            fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" is no item that a save writes");
+        }
+        item.data.resize(tensor.bytes + 1); // with a NUL, so that a text can be printed
+        return item.data.data();
+    }
+
+    const Layout &layout_;
+    Staging &staging_;
+    SafetensorsReader &reader_;
+    std::vector<void *> places_;
+    std::deque<std::pair<size_t, int64_t>> steps_;
+    std::deque<StateItem> program_;
+};
+
+void check_file(const SafetensorsReader &reader, const IndexFile &expected) {
+    if (reader.bytes() != expected.bytes)
+        fail(UJOIN_E_MISMATCH, '"', reader.path(), "\" has ", reader.bytes(), " bytes; the index says ", expected.bytes);
+    if (reader.metadata(checksum_key) != expected.checksum)
+        fail(UJOIN_E_MISMATCH, '"', reader.path(), "\" has checksum \"", reader.metadata(checksum_key), "\"; the index says ",
+             expected.checksum);
+}
+
+void read_parameters(const Layout &layout, Staging &staging, SafetensorsReader &reader) {
+    staging.params.resize(layout.params.size());
+    std::vector<size_t> index(reader.tensors().size());
+    about(reader.path(), [&] {
+        for (size_t i = 0; i < index.size(); i++) {
+            const FileTensor &tensor = reader.tensors()[i];
+            index[i] = staging.find(tensor.name);
+            const ZeroParam &param = layout.params[index[i]];
+            if (tensor.dtype != param.dtype || tensor.shape != param.shape)
+                fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" is ", dtype_name(tensor.dtype), ' ', shape_text(tensor.shape),
+                     ", but the parameter is ", dtype_name(param.dtype), ' ', shape_text(param.shape));
+        }
+        if (index.size() == layout.params.size()) return; // names are unique: none is missing
+        std::vector<bool> there(layout.params.size());
+        for (const size_t i : index) there[i] = true;
+        const auto missing = static_cast<size_t>(std::find(there.begin(), there.end(), false) - there.begin());
+        fail(UJOIN_E_MISMATCH, "parameter \"", layout.params[missing].name, "\" is missing");
+    });
+    reader.read([&](size_t i) -> void * {
+        std::vector<std::byte> &place = staging.params[index[i]];
+        place.resize(layout.params[index[i]].bytes);
+        return place.data();
+    });
+}
+
+void check_groups(const Layout &layout, const CheckpointIndex &index, Staging &staging) {
+    if (index.optimizer != layout.rule->name)
+        fail(UJOIN_E_MISMATCH, "it was saved by ", index.optimizer, "; this optimizer is ", layout.rule->name);
+    if (index.groups.size() != layout.hypers.size())
+        fail(UJOIN_E_MISMATCH, "it has ", index.groups.size(), " param groups; this optimizer has ", layout.hypers.size());
+    for (size_t g = 0; g < index.groups.size(); g++) {
+        std::vector<std::string> names;
+        for (const ZeroParam &param : layout.params)
+            if (static_cast<size_t>(param.group) == g) names.push_back(param.name);
+        const std::vector<std::string> &saved = index.groups[g].params;
+        if (saved.size() != names.size())
+            fail(UJOIN_E_MISMATCH, "param group ", g, " has ", saved.size(), " parameters; here it has ", names.size());
+        for (size_t i = 0; i < names.size(); i++)
+            if (saved[i] != names[i])
+                fail(UJOIN_E_MISMATCH, "parameter ", i, " of param group ", g, " is \"", saved[i], "\"; here it is \"", names[i], '"');
+        if (index.groups[g].hypers.size() != layout.rule->hypers.size())
+            fail(UJOIN_E_MISMATCH, "param group ", g, " has ", index.groups[g].hypers.size(), " hyper-parameters; ", layout.rule->name,
+                 " has ", layout.rule->hypers.size());
+        for (const auto &[name, value] : index.groups[g].hypers) staging.take_hyper(static_cast<int64_t>(g), name, value);
+    }
+}
+
+void read_directory(const Zero &zero, const SaveRequest &request, Staging &staging) {
+    const Layout &layout = zero.layout();
+    const std::string index_path = cat(request.path, '/', index_name);
+    const CheckpointIndex index = read_index(index_path);
+    const auto ranks = static_cast<size_t>(zero.group().size());
+    about(index_path, [&] {
+        if (index.files.size() != ranks)
+            fail(UJOIN_E_UNSUPPORTED, "it was saved by ", index.files.size(), " ranks and can only be loaded by as many; this group has ",
+                 ranks);
+        check_groups(layout, index, staging);
+        if ((request.parts & UJOIN_SAVE_PARAMETERS) != 0 && index.parameters.name.empty())
+            fail(UJOIN_E_MISMATCH, "it was saved without parameters");
+    });
+    const IndexFile &own = index.files[static_cast<size_t>(layout.rank)];
+    SafetensorsReader reader(cat(request.path, '/', own.name));
+    check_file(reader, own);
+    StateFile(layout, staging, reader).read();
+    about(reader.path(), [&] { staging.check_state(); });
+    if ((request.parts & UJOIN_SAVE_PARAMETERS) == 0) return;
+    SafetensorsReader parameters(cat(request.path, '/', index.parameters.name));
+    check_file(parameters, index.parameters);
+    read_parameters(layout, staging, parameters);
+}
+
+} // namespace
+
+State load_checkpoint(Zero &zero, const SaveRequest &request) {
+    check_same(zero.group(), {{"the parts to load", cat(request.parts)}});
+    std::optional<Staging> staging;
+    together(zero.group(), [&] {
+        staging.emplace(zero.layout());
+        if (request.parts == UJOIN_SAVE_PARAMETERS) {
+            SafetensorsReader reader(request.path);
+            read_parameters(zero.layout(), *staging, reader);
+        } else {
+            read_directory(zero, request, *staging);
+        }
+    });
+    State extra = staging->extra;
+    zero.commit(std::move(*staging), request.parts);
+    return extra;
+}
+
+} // namespace ujoin

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "zero/layout.hpp"
+#include "zero/state.hpp"
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace ujoin {
+
+/// What a load has read: it is collected and checked here, and nothing of the optimizer changes before all ranks have done
+/// so. What does not fit is UJOIN_E_MISMATCH.
+class Staging {
+  public:
+    explicit Staging(const Layout &layout);
+
+    /// The index of a parameter.
+    size_t find(const std::string &name) const;
+    void take_hyper(int64_t group, const std::string &name, double value);
+    /// Memory for a tensor of a parameter's state, which the caller fills; null if another rank owns the parameter.
+    void *take_tensor(size_t index, const std::string &key, ujoin_dtype dtype, const std::vector<int64_t> &shape);
+    void take_step(size_t index, double value);
+    /// Everything in a list, of the program's own items apart.
+    void take_list(const State &list);
+    /// Nothing is missing, and the values make sense.
+    void check_state();
+
+    std::vector<optim::Hyper> hypers;
+    std::vector<ParamState> states;             ///< by parameter
+    std::vector<std::vector<std::byte>> params; ///< values of the parameters; empty: leave them
+    State extra;
+
+  private:
+    void take_param_item(size_t index, const StateItem &item);
+
+    const Layout &layout_;
+    std::unordered_map<std::string, size_t> index_by_name_;
+    std::vector<bool> has_step_;
+};
+
+} // namespace ujoin

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "zero/zero.hpp"
+#include "base/error.hpp"
+#include "optim/update.hpp"
+#include "zero/checksum.hpp"
+#include "zero/consolidate.hpp"
+#include "zero/together.hpp"
+#include <cstring>
+
+namespace ujoin {
+
+/// What a join context holds. The optimizer may be gone: then nothing of the program's may be touched.
+class Zero::Participant final : public Joinable {
+  public:
+    Participant(std::shared_ptr<Group> group, std::weak_ptr<Zero> zero) : Joinable(std::move(group), "zero"), zero_(std::move(zero)) {}
+    void main_hook(const HookArgs &) override {
+        const std::shared_ptr<Zero> zero = zero_.lock();
+        if (!zero) fail_state("the optimizer was destroyed before its join context was finished");
+        zero->shadow_step();
+    }
+    void post_hook(const HookArgs &) override {}
+
+  private:
+    std::weak_ptr<Zero> zero_;
+};
+
+Zero::Zero(std::shared_ptr<Group> group, const optim::Rule &rule, optim::Hyper defaults, int64_t idle_timeout_ms, Release release)
+    : release_(std::move(release)), group_(std::move(group)), defaults_(std::move(defaults)), idle_timeout_ms_(idle_timeout_ms),
+      layout_(rule, group_->rank(), group_->size()) {}
+
+const std::shared_ptr<Joinable> &Zero::joinable() {
+    if (!joinable_) joinable_ = std::make_shared<Participant>(group_, weak_from_this());
+    return joinable_;
+}
+
+void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_hyper *hyper, size_t hyper_count) {
+    std::optional<Layout> next;
+    together(*group_, [&] {
+        next = layout_.with_group(read_params(params, count, layout_.params),
+                                  optim::with_hyper(*layout_.rule, defaults_, hyper, hyper_count));
+        states_.reserve(next->params.size());
+    });
+    check_same(*group_, next->facts_of_group(static_cast<int32_t>(layout_.hypers.size())));
+    layout_ = std::move(*next);
+    states_.resize(layout_.params.size());
+}
+
+void Zero::check_whole(const char *what) const {
+    if (broken_ == 0) return;
+    const char *parts = broken_ == UJOIN_SAVE_STATE ? "state" : broken_ == UJOIN_SAVE_PARAMETERS ? "parameters" : "parameters and state";
+    fail_state("rank ", group_->rank(), ": ", what, " is not possible: a step failed half-way (", cause_, "); load ", parts,
+               " anew, or make a new optimizer");
+}
+
+void Zero::break_by(int32_t parts, const std::string &cause) {
+    broken_ |= parts;
+    cause_ = cause;
+}
+
+ujoin_status Zero::step(ujoin_call_fn closure, void *closure_data) {
+    check_whole("a step");
+    if (closure) {
+        // Before the use is published: if the closure runs a ddp, its use comes first, as its collectives do.
+        last_error().text.clear();
+        if (const ujoin_status status = closure(closure_data); status < 0) {
+            const std::string cause = last_error().text;
+            fail(UJOIN_E_CALLBACK, "rank ", group_->rank(), ": the closure failed with ", status_name(status), cause.empty() ? "" : ": ",
+                 cause, "; nothing was changed");
+        }
+    }
+    prepare();
+    const ujoin_status status = joinable()->notify();
+    update_and_sync();
+    return status;
+}
+
+void Zero::shadow_step() {
+    check_whole("a step");
+    prepare();
+    update_and_sync();
+}
+
+/// Makes the state that this step needs, so that nothing can fail once parameters change.
+void Zero::prepare() {
+    const optim::Rule &rule = *layout_.rule;
+    for (size_t i = 0; i < layout_.params.size(); i++) {
+        const ZeroParam &param = layout_.params[i];
+        if (!layout_.owns(i) || !param.grad) continue;
+        const unsigned needed = optim::needed_states(rule, hyper_of(param.group));
+        for (size_t place = 0; place < rule.states.size(); place++)
+            if ((needed >> place & 1U) != 0 && states_[i].tensors[place].size() != param.bytes) states_[i].tensors[place].resize(param.bytes);
+    }
+}
+
+void Zero::update() {
+    const optim::Rule &rule = *layout_.rule;
+    for (size_t i = 0; i < layout_.params.size(); i++) {
+        const ZeroParam &param = layout_.params[i];
+        if (!layout_.owns(i) || !param.grad) continue;
+        const optim::Hyper &hyper = hyper_of(param.group);
+        ParamState &state = states_[i];
+        const unsigned needed = optim::needed_states(rule, hyper);
+        if (rule.counts_steps) state.step++;
+        optim::Update work;
+        work.param = param.data;
+        work.grad = param.grad;
+        work.count = param.count;
+        for (size_t place = 0; place < optim::max_states; place++)
+            if ((needed >> place & 1U) != 0) work.states[place] = state.tensors[place].data();
+        work.step = state.step;
+        work.first = (state.valid & needed) != needed;
+        optim::apply(rule, hyper, param.dtype, work);
+        state.valid |= needed;
+    }
+}
+
+void Zero::update_and_sync() {
+    group_->check_usable();
+    OpArgs op;
+    op.kind = OpKind::all_gather; // in place: this rank's parameters lie where they belong
+    op.recv = Memory(layout_.segments.data(), layout_.segments.size());
+    op.count = op.recv.bytes();
+    op.part_offsets = layout_.offsets.data();
+    op.digest = digest();
+    op.digest_text = "ranks differ in hyper-parameters, or in which parameters have a gradient";
+    broken_ = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
+    try {
+        update();
+        group_->run(op, Deadline::in(idle_timeout_ms_));
+    } catch (const Error &error) {
+        break_by(broken_, error.text());
+        throw;
+    }
+    broken_ = 0;
+}
+
+uint32_t Zero::digest() const {
+    Checksum sum;
+    sum.word(static_cast<uint64_t>(layout_.rule->id));
+    for (const optim::Hyper &hyper : layout_.hypers)
+        for (const double value : hyper) sum.number(value);
+    for (const ZeroParam &param : layout_.params) sum.word(param.grad ? 1 : 0);
+    return sum.folded();
+}
+
+const optim::Hyper &Zero::hyper_of(int32_t group) const { return layout_.hypers[static_cast<size_t>(group)]; }
+
+void Zero::set_hyper(int32_t group, const std::string &name, double value) {
+    const size_t groups = layout_.hypers.size();
+    if (group < -1 || group >= static_cast<int32_t>(groups))
+        fail_invalid("group is ", group, "; there are ", groups, " param groups (-1 = all)");
+    const size_t place = optim::hyper_index(*layout_.rule, name);
+    std::vector<optim::Hyper> next = layout_.hypers;
+    for (size_t g = 0; g < groups; g++) {
+        if (group != -1 && static_cast<size_t>(group) != g) continue;
+        next[g][place] = value;
+        optim::check_hyper(*layout_.rule, next[g]);
+    }
+    layout_.hypers.swap(next);
+}
+
+double Zero::get_hyper(int32_t group, const std::string &name) const {
+    if (group < 0 || group >= static_cast<int32_t>(layout_.hypers.size()))
+        fail_invalid("group is ", group, "; there are ", layout_.hypers.size(), " param groups");
+    return hyper_of(group)[optim::hyper_index(*layout_.rule, name)];
+}
+
+void Zero::set_gradient(size_t index, void *grad) {
+    if (index >= layout_.params.size()) fail_invalid("index is ", index, "; there are ", layout_.params.size(), " parameters");
+    check_gradient(layout_.params[index], grad);
+    layout_.params[index].grad = grad;
+}
+
+void Zero::clear_gradients() {
+    for (const ZeroParam &param : layout_.params)
+        if (param.grad && param.bytes != 0) std::memset(param.grad, 0, param.bytes);
+}
+
+void Zero::consolidate(int32_t to) {
+    consolidated_.reset();
+    consolidated_ = consolidate_state(*this, to);
+}
+
+std::shared_ptr<State> Zero::state_dict() const {
+    if (!consolidated_)
+        fail_state("rank ", group_->rank(), " has no consolidated state; all ranks must call zero_consolidate_state_dict with to = ",
+                   group_->rank(), " first");
+    return std::make_shared<State>(*consolidated_);
+}
+
+void Zero::load_list(const State *list) {
+    std::optional<Staging> staging;
+    together(*group_, [&] {
+        if (!list) fail_invalid("state is NULL");
+        staging.emplace(layout_);
+        staging->take_list(*list);
+        staging->check_state();
+    });
+    Facts facts;
+    for (size_t g = 0; g < staging->hypers.size(); g++)
+        for (size_t i = 0; i < layout_.rule->hypers.size(); i++)
+            facts.emplace_back(cat("loaded hyper-parameter ", layout_.rule->hypers[i].name, " of param group ", g), number_text(staging->hypers[g][i]));
+    check_same(*group_, facts);
+    commit(std::move(*staging), UJOIN_SAVE_STATE);
+}
+
+void Zero::commit(Staging &&staging, int32_t parts) noexcept {
+    if ((parts & UJOIN_SAVE_STATE) != 0) {
+        layout_.hypers.swap(staging.hypers);
+        states_.swap(staging.states);
+    }
+    for (size_t i = 0; i < staging.params.size(); i++)
+        if (!staging.params[i].empty()) std::memcpy(layout_.params[i].data, staging.params[i].data(), staging.params[i].size());
+    broken_ &= ~parts;
+}
+
+} // namespace ujoin

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker for the tests of process contexts. Each argument is a command, run in order; then it exits with 0.
+ * An argument "R:command" runs only in the worker whose variable RANK is R. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *rank(void) {
+    const char *value = getenv("RANK");
+    return value ? value : "?";
+}
+
+static void sleep_ms(long ms) {
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+static void write_all(int fd, const char *text, size_t size) {
+    while (size > 0) {
+        ssize_t done = write(fd, text, size);
+        if (done < 0) _exit(98);
+        text += done;
+        size -= (size_t)done;
+    }
+}
+
+/* "\n", "\0", "\xHH" and "\\" in an argument. */
+static size_t unescape(const char *from, char *to) {
+    char *start = to;
+    for (; *from; from++) {
+        if (*from != '\\') {
+            *to++ = *from;
+            continue;
+        }
+        from++;
+        if (*from == 'n') {
+            *to++ = '\n';
+        } else if (*from == '0') {
+            *to++ = '\0';
+        } else if (*from == 'x') {
+            char digits[3] = {from[1], from[2], 0};
+            *to++ = (char)strtol(digits, NULL, 16);
+            from += 2;
+        } else {
+            *to++ = *from;
+        }
+    }
+    return (size_t)(to - start);
+}
+
+static void say(int fd, const char *text) {
+    char buffer[4096];
+    write_all(fd, buffer, unescape(text, buffer));
+}
+
+/* Appends this process's number to the file, so that a test can look for it later. */
+static void note_pid(const char *path) {
+    char line[32];
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    write_all(fd, line, (size_t)snprintf(line, sizeof line, "%d\n", (int)getpid()));
+    close(fd);
+}
+
+/* A child that sleeps for ever; kinds: "plain", "setsid", "daemon" (setsid and a second fork), "group". */
+static void leave_child(const char *kind, const char *path) {
+    int ready[2];
+    char byte;
+    if (pipe(ready) != 0) _exit(97);
+    if (fork() == 0) {
+        if (strcmp(kind, "group") == 0) setpgid(0, 0);
+        if (strcmp(kind, "setsid") == 0 || strcmp(kind, "daemon") == 0) setsid();
+        if (strcmp(kind, "daemon") == 0 && fork() != 0) _exit(0);
+        note_pid(path);
+        close(ready[0]);
+        write_all(ready[1], "r", 1);
+        close(ready[1]);
+        for (;;) pause();
+    }
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) != 1) _exit(96);
+    close(ready[0]);
+}
+
+static void lines(const char *count, int fd) {
+    long n = strtol(count, NULL, 10);
+    char line[64];
+    for (long i = 0; i < n; i++) {
+        int length = snprintf(line, sizeof line, "%s line %ld\n", rank(), i);
+        write_all(fd, line, (size_t)length);
+    }
+}
+
+static void long_line(const char *count) {
+    size_t n = (size_t)strtol(count, NULL, 10);
+    char *line = malloc(n + 1);
+    memset(line, 'x', n);
+    line[n] = '\n';
+    write_all(1, line, n + 1);
+    free(line);
+}
+
+static void list_descriptors(void) {
+    DIR *directory = opendir("/proc/self/fd");
+    struct dirent *entry;
+    while ((entry = readdir(directory)))
+        if (entry->d_name[0] != '.' && atoi(entry->d_name) != dirfd(directory)) printf("fd %s\n", entry->d_name);
+    closedir(directory);
+    fflush(stdout);
+}
+
+static void show_signals(void) {
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "re");
+    while (fgets(line, sizeof line, file))
+        if (strncmp(line, "Sig", 3) == 0 && strncmp(line, "SigQ", 4) != 0) fputs(line, stdout);
+    fclose(file);
+    fflush(stdout);
+}
+
+static void wait_for_file(const char *path) {
+    while (access(path, F_OK) != 0) sleep_ms(2);
+}
+
+static const char *g_done_file;
+static void on_term_done(int signal_number) {
+    (void)signal_number;
+    close(open(g_done_file, O_WRONLY | O_CREAT, 0600));
+    _exit(0);
+}
+
+static void finish_on_term(const char *path) {
+    struct sigaction action = {0};
+    g_done_file = path;
+    action.sa_handler = on_term_done;
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static void die(const char *number) {
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    signal(atoi(number), SIG_DFL);
+    raise(atoi(number));
+}
+
+static const char *after(const char *command, const char *name) {
+    size_t length = strlen(name);
+    return strncmp(command, name, length) == 0 && command[length] == '=' ? command + length + 1 : NULL;
+}
+
+static void run(const char *command) {
+    const char *value;
+    char kind[16];
+    char path[1024];
+    if ((value = after(command, "out")))
+        say(1, value);
+    else if ((value = after(command, "err")))
+        say(2, value);
+    else if ((value = after(command, "exit")))
+        _exit(atoi(value));
+    else if ((value = after(command, "die")))
+        die(value);
+    else if ((value = after(command, "sleep")))
+        sleep_ms(atol(value));
+    else if ((value = after(command, "lines")))
+        lines(value, 1);
+    else if ((value = after(command, "errlines")))
+        lines(value, 2);
+    else if ((value = after(command, "longline")))
+        long_line(value);
+    else if ((value = after(command, "pid")))
+        note_pid(value);
+    else if ((value = after(command, "await")))
+        wait_for_file(value);
+    else if ((value = after(command, "touch")))
+        close(open(value, O_WRONLY | O_CREAT, 0600));
+    else if ((value = after(command, "onterm")))
+        finish_on_term(value);
+    else if ((value = after(command, "getenv")))
+        printf("%s=%s\n", value, getenv(value) ? getenv(value) : "(unset)"), fflush(stdout);
+    else if (sscanf(command, "child=%15[^,],%1023s", kind, path) == 2)
+        leave_child(kind, path);
+    else if (strcmp(command, "ignoreterm") == 0)
+        signal(SIGTERM, SIG_IGN);
+    else if (strcmp(command, "stopself") == 0)
+        raise(SIGSTOP);
+    else if (strcmp(command, "closeout") == 0)
+        close(1), close(2);
+    else if (strcmp(command, "fds") == 0)
+        list_descriptors();
+    else if (strcmp(command, "signals") == 0)
+        show_signals();
+    else if (strcmp(command, "cwd") == 0)
+        printf("%s\n", getcwd(path, sizeof path)), fflush(stdout);
+    else if (strcmp(command, "stdin") == 0)
+        printf("stdin %zd\n", read(0, path, sizeof path)), fflush(stdout);
+    else if (strcmp(command, "session") == 0)
+        printf("session %d\n", getsid(0) == getpid() && getpgid(0) == getpid()), fflush(stdout);
+    else if (strcmp(command, "forever") == 0)
+        for (;;) pause();
+    else
+        fprintf(stderr, "unknown command %s\n", command), _exit(99);
+}
+
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        const char *colon = strchr(argv[i], ':');
+        const char *equals = strchr(argv[i], '=');
+        if (!colon || (equals && equals < colon))
+            run(argv[i]);
+        else if (strlen(rank()) == (size_t)(colon - argv[i]) && strncmp(argv[i], rank(), (size_t)(colon - argv[i])) == 0)
+            run(colon + 1);
+    }
+    return 0;
+}
