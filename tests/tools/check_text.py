@@ -93,7 +93,10 @@ def main():
             notes += long_ones(path, text)
     tap.report("text.licence", licences)
     tap.report("text.no_machine_places", local)
-    tap.report("text.lengths", [], "\n".join(notes))  # a wish, not a wall: reported only
+    # Wishes, not walls: reported only.
+    walls = [note for note in notes if "more than" in note]
+    shown = [f"{len(notes)} files or functions are longer than wished (tests/tools/check_text.py lists them)"] if notes else []
+    tap.report("text.lengths", [], "\n".join(n for n in notes if n not in walls), "\n".join(shown + walls))
     tap.done()
 
 

@@ -82,18 +82,18 @@ def peers(results, options):
 
 
 STAGES = [
-    Stage("build", 6, dev_build, also_short=True),
+    Stage("build", 4, dev_build, also_short=True),
     Stage("tests", 6, lambda results, options: run_build(Options(ROOT / "build" / "dev"), results, options.filter),
           needs=("build",), also_short=True),
-    Stage("checks", 2, programs(*CHECKS), needs=("build",), also_short=True),
+    Stage("checks", 1, programs(*CHECKS), needs=("build",), also_short=True),
     Stage("conformance", 1, programs("check_conformance.py"), also_short=True),
-    Stage("clang", 8, build_and_test("clang", 1.0)),
-    Stage("asan", 10, build_and_test("asan", 3.0)),
+    Stage("clang", 7, build_and_test("clang", 1.0)),
+    Stage("asan", 9, build_and_test("asan", 3.0)),
     Stage("tsan", 12, build_and_test("tsan", 5.0)),
     Stage("format", 1, programs("check_format.sh")),
-    Stage("tidy", 8, programs("check_tidy.py", budget=1200), needs=("build",)),
+    Stage("tidy", 6, programs("check_tidy.py", budget=1200), needs=("build",)),
     Stage("mutants", 10, programs("mutants", live=True, budget=2400), needs=("build",)),
-    Stage("peers", 8, peers, needs=("build",)),
+    Stage("peers", 6, peers, needs=("build",)),
 ]
 
 
