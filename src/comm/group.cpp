@@ -53,12 +53,16 @@ void Group::check_usable() {
     if (closed_.load(std::memory_order_acquire)) fail_state("the group is closed");
 }
 
-void Group::broken_by(const Error &error) {
+void Group::break_with(const Error &error) {
     {
         const std::scoped_lock lock(cause_mutex_);
         if (!cause_) cause_ = error;
     }
     broken_.store(true, std::memory_order_release);
+}
+
+void Group::broken_by(const Error &error) {
+    break_with(error);
     throw Error(error);
 }
 

@@ -64,6 +64,9 @@ class Group : public std::enable_shared_from_this<Group> {
     /// Throws the first cause if the group is broken, UJOIN_E_STATE if it is closed.
     void check_usable();
 
+    /// From now on every call returns this error, or an earlier cause. Leaves no mark: that is done already.
+    void break_with(const Error &error);
+
     /// Completes everything in flight.
     void drain();
 

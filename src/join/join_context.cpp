@@ -183,7 +183,9 @@ int32_t JoinContext::joined_now() const {
 // --------------------------------------------------------------------------------------------------- failure, shared
 
 void JoinContext::leave_mark(const Error &error) {
-    if (error.code() != UJOIN_E_EXHAUSTED) board_.watch().mark(Fate::failed, error.text(), error.code());
+    if (error.code() == UJOIN_E_EXHAUSTED) return; // no error of the group
+    board_.watch().mark(Fate::failed, error.text(), error.code());
+    group_->break_with(error);
 }
 
 // -------------------------------------------------------------------------------------------------- uses of this rank

@@ -63,7 +63,7 @@ JobPlan ProcessContext::make_plan() const {
     for (size_t i = 0; i < workers_.size(); i++) {
         const WorkerSpec &spec = workers_[i];
         WorkerPlan &worker = plan.workers.emplace_back();
-        worker.program = *(spec.program ? spec.program : job_.program);
+        worker.program = spec.program.value_or(job_.program);
         worker.directory = spec.directory;
         worker.environment = make_environment(plan.environment, changes_, static_cast<int32_t>(i));
         worker.argv.push_back(worker.program);

@@ -160,6 +160,10 @@ void ProcessSet::begin_end(int signal, int64_t grace_ms) {
         std::scoped_lock lock(mutex_);
         for (Worker &worker : workers_) signal_worker(worker, signal);
     }
+    for (const os::Member &member : members()) { // those that have left the group, but not the session
+        if (getpgid(member.pid) != getsid(member.pid)) os::signal_pidfd(member.pidfd, signal);
+        ::close(member.pidfd);
+    }
     if (phase_ == Phase::leftovers) return look_for_leftovers();
     if (live_ == 0) return leaders_done();
     if (kill_at_ <= now) return kill_now();

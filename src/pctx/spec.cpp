@@ -62,7 +62,8 @@ JobSpec read_job(const ujoin_pctx_spec &given) {
     if (given.nprocs < 1 || given.nprocs > most_workers)
         fail_invalid("spec.nprocs is ", given.nprocs, "; expected 1 to ", most_workers);
     job.name = given.name && *given.name ? given.name : "worker";
-    job.program = check_program(given.program, "spec.program");
+    if (!given.program) fail_invalid("spec.program is NULL; expected a path, or a name in PATH");
+    job.program = *check_program(given.program, "spec.program");
     job.args = copy_args(given.args, given.arg_count, "spec.arg");
     if (given.log_dir) {
         if (!*given.log_dir)

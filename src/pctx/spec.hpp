@@ -11,7 +11,7 @@ namespace ujoin {
 /// A copy of an ujoin_pctx_spec with its defaults filled in.
 struct JobSpec {
     std::string name;
-    std::optional<std::string> program;
+    std::string program;
     std::vector<std::string> args;
     std::optional<std::string> log_dir;
     std::string run_id;

@@ -115,13 +115,18 @@ os::SpawnResult WardenClient::spawn(int index, const os::SpawnRequest &request) 
     head.new_session = request.new_session ? 1 : 0;
     head.signal_mask = request.signal_mask;
     const os::Fd strings = pack(request, head);
-    os::send_packet(socket_, as_bytes(head), {strings.get(), request.fds[0], request.fds[1], request.fds[2]});
+    const auto lost = [] { return Error(UJOIN_E_SYSTEM, "the warden ended while it started a worker").with_errno(ESRCH); };
+    try {
+        os::send_packet(socket_, as_bytes(head), {strings.get(), request.fds[0], request.fds[1], request.fds[2]});
+    } catch (const Error &error) {
+        if (error.code() != UJOIN_E_PEER_LOST) throw;
+        throw lost();
+    }
     for (;;) {
         os::wait_pidfd(socket_.get(), -1); // readable also when the warden has died
         Event event{};
         os::Fd pidfd;
-        if (receive(event, &pidfd) != Got::event)
-            throw Error(UJOIN_E_SYSTEM, "the warden ended while it started a worker").with_errno(ESRCH);
+        if (receive(event, &pidfd) != Got::event) throw lost();
         if (event.kind != Kind::spawned) {
             early_.push_back(event);
             continue;

@@ -46,7 +46,10 @@ class View final : public Store {
         if (value.size() > max_value)
             fail_invalid("the value of key \"", key, "\" has ", value.size(), " bytes; at most ", max_value,
                          " are possible");
-        at(key, [&](const std::string &whole) { core_->set(whole, value, abort_); });
+        at(key, [&](const std::string &whole) {
+            core_->set(whole, value, abort_);
+            return true;
+        });
     }
     std::optional<std::string> get(const std::string &key, const Deadline &deadline) override {
         return at(key, [&](const std::string &whole) { return core_->get(whole, deadline, abort_); });
@@ -80,7 +83,9 @@ class View final : public Store {
         const std::string whole = check(key);
         try {
             abort_.check();
-            return body(whole);
+            auto result = body(whole);
+            abort_.check(); // the key may have come after the abort
+            return result;
         } catch (Error &error) {
             error.in(cat("store ", url().empty() ? "in memory" : url(), ", key \"", whole, "\""));
             throw;
@@ -124,7 +129,7 @@ std::shared_ptr<Store> Store::open(const std::string &url, const Options &given)
     return std::make_shared<View>(std::move(core), "");
 }
 
-std::shared_ptr<Store> Store::with_prefix(std::shared_ptr<Store> store, const std::string &prefix) {
+std::shared_ptr<Store> Store::with_prefix(const std::shared_ptr<Store> &store, const std::string &prefix) {
     const auto *view = dynamic_cast<const View *>(store.get());
     if (!view) fail(UJOIN_E_INTERNAL, "a prefix needs a store that Store::open made");
     if (view->prefix().size() + prefix.size() >= max_key)

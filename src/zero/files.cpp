@@ -99,7 +99,8 @@ void make_directory(const std::string &path) {
     if (::mkdir(path.c_str(), 0777) == 0) return;
     const int error = errno;
     struct stat info {};
-    if (error != EEXIST || ::stat(path.c_str(), &info) != 0) fail_errno(error, cat("cannot make the directory ", quoted(path)));
+    if (error != EEXIST || ::stat(path.c_str(), &info) != 0)
+        fail_errno(error, cat("cannot make the directory ", quoted(path)));
     if (!S_ISDIR(info.st_mode)) fail_errno(ENOTDIR, quoted(path));
 }
 
@@ -127,7 +128,8 @@ void remove_files(const std::string &directory, const std::function<bool(const s
     while (const dirent *entry = ::readdir(list.get())) {
         if (!wanted(entry->d_name)) continue;
         const std::string path = cat(directory, '/', entry->d_name);
-        if (::unlink(path.c_str()) != 0 && errno != ENOENT) log_warning("cannot remove ", quoted(path), ": ", errno_text(errno));
+        if (::unlink(path.c_str()) != 0 && errno != ENOENT)
+            log_warning("cannot remove ", quoted(path), ": ", errno_text(errno));
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations of groups: the same tests for every backend and several sizes.
 #include "base/dtype.hpp"
+#include "comm/kernels.hpp"
 #include "harness/groups.hpp"
 #include <cmath>
 #include <cstring>
@@ -19,21 +20,30 @@ void PrintTo(const Where &where, std::ostream *out) { *out << where.backend << "
 
 class GroupOps : public testing::TestWithParam<Where> {
   protected:
-    void on_ranks(const std::function<void(Group &)> &body) { harness::with_groups(GetParam().backend, GetParam().size, body); }
+    void on_ranks(const std::function<void(Group &)> &body) {
+        harness::with_groups(GetParam().backend, GetParam().size, body);
+    }
 };
 
 INSTANTIATE_TEST_SUITE_P(Backends, GroupOps,
-                         testing::Values(Where{"self", 1}, Where{"local", 1}, Where{"local", 2}, Where{"local", 3}, Where{"local", 5},
-                                         Where{"shm", 1}, Where{"shm", 2}, Where{"shm", 3}, Where{"shm", 4}),
-                         [](const auto &of) { return std::string(of.param.backend) + "_" + std::to_string(of.param.size); });
+                         testing::Values(Where{"self", 1}, Where{"local", 1}, Where{"local", 2}, Where{"local", 3},
+                                         Where{"local", 5}, Where{"shm", 1}, Where{"shm", 2}, Where{"shm", 3},
+                                         Where{"shm", 4}),
+                         [](const auto &of) {
+                             return std::string(of.param.backend) + "_" + std::to_string(of.param.size);
+                         });
 
 constexpr size_t counts[] = {0, 1, 5, 6, 7, 25, 1000, 1030, 70'000, 300'001};
 
 /// A value that differs by rank and element and is exact in every type.
-template <class T> T value(int rank, size_t i) { return static_cast<T>(static_cast<float>((static_cast<int>(i % 7) - 3) * (rank + 1))); }
+template <class T> T value(int rank, size_t i) {
+    return static_cast<T>(static_cast<float>((static_cast<int>(i % 7) - 3) * (rank + 1)));
+}
 template <class T> double number(T v) {
-    if constexpr (std::is_arithmetic_v<T>) return static_cast<double>(v);
-    else return static_cast<double>(static_cast<float>(v));
+    if constexpr (std::is_arithmetic_v<T>)
+        return static_cast<double>(v);
+    else
+        return static_cast<double>(static_cast<float>(v));
 }
 
 template <class T> OpArgs all_reduce_op(ujoin_dtype dtype, ujoin_reduce reduce, std::vector<T> &data) {
@@ -60,7 +70,8 @@ template <class T> void check_all_reduce(Group &group, ujoin_dtype dtype) {
                 if (reduce == UJOIN_AVG) expected = number(static_cast<T>(static_cast<float>(expected / largest)));
                 if (reduce == UJOIN_MIN) expected = base < 0 ? base * largest : base;
                 if (reduce == UJOIN_MAX) expected = base < 0 ? base : base * largest;
-                ASSERT_EQ(number(data[i]), expected) << dtype_name(dtype) << " reduction " << reduce << " count " << count << " element " << i;
+                ASSERT_EQ(number(data[i]), expected)
+                    << dtype_name(dtype) << " reduction " << reduce << " count " << count << " element " << i;
             }
         }
 }
@@ -81,7 +92,9 @@ TEST_P(GroupOps, sums_are_in_rank_order_and_alike_on_all_ranks) {
         // 1e8 + 1 - 1e8 in f32 depends on the order.
         const size_t count = 100'000;
         std::vector<float> mine(count);
-        const auto of_rank = [](int rank, size_t i) { return rank % 2 ? 1.0F + static_cast<float>(i % 3) : (rank % 4 ? -1e8F : 1e8F); };
+        const auto of_rank = [](int rank, size_t i) {
+            return rank % 2 ? 1.0F + static_cast<float>(i % 3) : (rank % 4 ? -1e8F : 1e8F);
+        };
         for (size_t i = 0; i < count; i++) mine[i] = of_rank(group.rank(), i);
         std::vector<float> result(count, -1);
         OpArgs op = all_reduce_op(UJOIN_F32, UJOIN_SUM, result);
@@ -136,7 +149,8 @@ TEST_P(GroupOps, all_gather_in_and_out_of_place) {
             for (const size_t count : counts) {
                 std::vector<int64_t> mine(count, group.rank() + 1);
                 std::vector<int64_t> all(count * ranks, -1);
-                if (in_place) std::copy(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(count) * group.rank());
+                if (in_place)
+                    std::copy(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(count) * group.rank());
                 OpArgs op;
                 op.kind = OpKind::all_gather;
                 op.dtype = UJOIN_I64;
@@ -154,7 +168,8 @@ TEST_P(GroupOps, reduce_scatter) {
         const auto ranks = static_cast<size_t>(group.size());
         for (const size_t count : counts) {
             std::vector<float> mine(count * ranks);
-            for (size_t i = 0; i < mine.size(); i++) mine[i] = static_cast<float>(i % 1000) + static_cast<float>(group.rank());
+            for (size_t i = 0; i < mine.size(); i++)
+                mine[i] = static_cast<float>(i % 1000) + static_cast<float>(group.rank());
             std::vector<float> result(count, -1);
             OpArgs op;
             op.kind = OpKind::reduce_scatter;
@@ -165,7 +180,8 @@ TEST_P(GroupOps, reduce_scatter) {
             group.run(op);
             for (size_t i = 0; i < count; i++) {
                 const size_t at = static_cast<size_t>(group.rank()) * count + i;
-                ASSERT_EQ(result[i], static_cast<float>(at % 1000) * static_cast<float>(ranks) + static_cast<float>(ranks * (ranks - 1) / 2));
+                ASSERT_EQ(result[i], static_cast<float>(at % 1000) * static_cast<float>(ranks) +
+                                         static_cast<float>(ranks * (ranks - 1) / 2));
             }
         }
     });
@@ -183,7 +199,8 @@ TEST_P(GroupOps, parts_of_unequal_size_over_scattered_memory) {
             list.push_back({pieces.back().data(), pieces.back().size()});
         }
         const auto byte = [&](size_t at) -> char & { return pieces[at / 7000][at % 7000]; };
-        for (size_t at = offsets[static_cast<size_t>(group.rank())]; at < offsets[static_cast<size_t>(group.rank()) + 1]; at++)
+        for (size_t at = offsets[static_cast<size_t>(group.rank())]; at < offsets[static_cast<size_t>(group.rank()) + 1];
+             at++)
             byte(at) = static_cast<char>('a' + at % 20);
         group.all_gather_parts(Memory(list.data(), list.size()), offsets.data());
         for (size_t at = 0; at < offsets.back(); at++) ASSERT_EQ(byte(at), static_cast<char>('a' + at % 20)) << at;
@@ -192,7 +209,8 @@ TEST_P(GroupOps, parts_of_unequal_size_over_scattered_memory) {
 
 TEST_P(GroupOps, exchange_and_agree) {
     on_ranks([](Group &group) {
-        const std::vector<std::string> all = group.exchange(std::string(static_cast<size_t>(group.rank()) * 100, 'r') + "!");
+        const std::vector<std::string> all =
+            group.exchange(std::string(static_cast<size_t>(group.rank()) * 100, 'r') + "!");
         ASSERT_EQ(all.size(), static_cast<size_t>(group.size()));
         for (size_t k = 0; k < all.size(); k++) EXPECT_EQ(all[k], std::string(k * 100, 'r') + "!");
         group.agree(std::nullopt);
@@ -222,9 +240,12 @@ TEST_P(GroupOps, a_shadow_contributes_nothing_and_gets_the_result) {
             const int others = group.size() - 1;
             EXPECT_EQ(op.outcome.contributors, others);
             EXPECT_EQ(op.outcome.weight, others * (others + 1) / 2.0 + 2 * others);
-            const float expected = others ? static_cast<float>(others * (others + 1) / 2) / static_cast<float>(others) : NAN;
-            if (others) EXPECT_EQ(data, std::vector<float>(count, expected));
-            else EXPECT_TRUE(std::isnan(data[0])) << "nobody contributed: what lies there stays";
+            const float expected =
+                others ? static_cast<float>(others * (others + 1) / 2) / static_cast<float>(others) : NAN;
+            if (others)
+                EXPECT_EQ(data, std::vector<float>(count, expected));
+            else
+                EXPECT_TRUE(std::isnan(data[0])) << "nobody contributed: what lies there stays";
         }
     });
 }
@@ -282,6 +303,66 @@ TEST_P(GroupOps, close_waits_for_all_and_ends_the_group) {
             EXPECT_EQ(error.code(), UJOIN_E_STATE);
         }
     });
+}
+
+template <class T>
+std::vector<T> reduced(ujoin_dtype dtype, ujoin_reduce reduce, const std::vector<std::vector<T>> &inputs) {
+    std::vector<const char *> pointers;
+    for (const auto &input : inputs) pointers.push_back(reinterpret_cast<const char *>(input.data()));
+    std::vector<T> out(inputs[0].size());
+    reduce_elements(dtype, reduce, pointers.data(), pointers.size(), reinterpret_cast<char *>(out.data()), out.size(), 4);
+    return out;
+}
+
+TEST(GroupKernels, sixteen_bit_sums_accumulate_in_32_bit) {
+    // 2048 + 1 rounds back to 2048 in f16, three times over; in f32 the sum is 2051.
+    const std::vector<Half> large(3, Half(2048.0F));
+    const std::vector<Half> one(3, Half(1.0F));
+    for (const Half result : reduced<Half>(UJOIN_F16, UJOIN_AVG, {large, one, one, one}))
+        EXPECT_EQ(static_cast<float>(result), static_cast<float>(Half(2051.0F / 4)));
+    const std::vector<BFloat16> two_fifty_six(3, BFloat16(256.0F));
+    const std::vector<BFloat16> bits(3, BFloat16(1.0F));
+    for (const BFloat16 result : reduced<BFloat16>(UJOIN_BF16, UJOIN_AVG, {two_fifty_six, bits, bits, bits}))
+        EXPECT_EQ(static_cast<float>(result), static_cast<float>(BFloat16(259.0F / 4)));
+}
+
+TEST(GroupKernels, an_average_cannot_overflow) {
+    const float largest = std::numeric_limits<float>::max();
+    EXPECT_EQ(reduced<float>(UJOIN_F32, UJOIN_AVG, {{largest}, {largest}, {largest}, {largest}}),
+              std::vector<float>{largest});
+    const double huge = std::numeric_limits<double>::max();
+    EXPECT_EQ(reduced<double>(UJOIN_F64, UJOIN_AVG, {{huge}, {huge}, {huge}, {huge}}), std::vector<double>{huge});
+    const int64_t last = std::numeric_limits<int64_t>::max();
+    EXPECT_EQ(reduced<int64_t>(UJOIN_I64, UJOIN_AVG, {{last}, {last}, {last}, {last}}), std::vector<int64_t>{last});
+}
+
+TEST(GroupKernels, minimum_and_maximum_propagate_a_nan_from_any_place) {
+    for (size_t place = 0; place < 3; place++)
+        for (const ujoin_reduce reduce : {UJOIN_MIN, UJOIN_MAX}) {
+            std::vector<std::vector<double>> inputs = {{1}, {2}, {3}};
+            inputs[place][0] = NAN;
+            EXPECT_TRUE(std::isnan(reduced<double>(UJOIN_F64, reduce, inputs)[0])) << place;
+            EXPECT_TRUE(std::isnan(static_cast<float>(
+                reduced<Half>(UJOIN_F16, reduce, {{Half(place ? 1.0F : NAN)}, {Half(place ? NAN : 2.0F)}})[0])));
+        }
+}
+
+TEST(GroupKernels, half_precision_converts_as_ieee_says) {
+    for (uint32_t bits = 0; bits < 65536; bits++) {
+        const float wide = Half::to_float(static_cast<uint16_t>(bits));
+        if (std::isnan(wide))
+            EXPECT_TRUE(std::isnan(Half::to_float(Half::from_float(wide))));
+        else
+            ASSERT_EQ(Half::from_float(wide), bits);
+    }
+    EXPECT_EQ(Half::from_float(65519.996F), 0x7bff); // the largest that does not round to infinity
+    EXPECT_EQ(Half::from_float(65520.0F), 0x7c00);
+    EXPECT_EQ(Half::from_float(0x1p-25F), 0); // a tie goes to even
+    EXPECT_EQ(Half::from_float(std::nextafter(0x1p-25F, 1.0F)), 1);
+    EXPECT_EQ(Half::from_float(2049.0F), Half::from_float(2048.0F));
+    EXPECT_EQ(Half::from_float(2051.0F), Half::from_float(2052.0F));
+    EXPECT_EQ(Half::from_float(1e-3F), 0x1419);
+    EXPECT_EQ(Half::from_float(0.99999F), 0x3c00);
 }
 
 } // namespace

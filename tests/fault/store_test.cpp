@@ -156,6 +156,33 @@ TEST(StoreFault, a_killed_server_ends_its_clients_waits) {
     close(url_pipe[1]);
 }
 
+TEST(StoreFault, a_stopped_server_does_not_outwait_a_deadline) {
+    int url_pipe[2];
+    ASSERT_EQ(pipe2(url_pipe, O_CLOEXEC), 0);
+    harness::run_processes(2, [&](int rank) {
+        char url[128] = {};
+        if (rank == 0) {
+            const auto store = serve();
+            store->set("pid", std::to_string(getpid()));
+            ASSERT_GT(write(url_pipe[1], store->url().c_str(), store->url().size()), 0);
+            EXPECT_EQ(store->get("done", Deadline::never()), "1");
+            return;
+        }
+        ASSERT_GT(read(url_pipe[0], url, sizeof url - 1), 0);
+        const auto store = join(url, "");
+        const pid_t server = std::stoi(store->get("pid", now).value());
+        ASSERT_EQ(kill(server, SIGSTOP), 0);
+        const int64_t begin = now_ms();
+        EXPECT_EQ(store->get("never", Deadline::in(200)), std::nullopt);
+        EXPECT_GE(now_ms() - begin, 200);
+        EXPECT_LT(now_ms() - begin, 5 * 1200 * harness::slack());
+        ASSERT_EQ(kill(server, SIGCONT), 0);
+        store->set("done", "1");
+    });
+    close(url_pipe[0]);
+    close(url_pipe[1]);
+}
+
 TEST(StoreFault, a_destroyed_server_ends_its_clients_waits) {
     auto server = serve();
     const auto client = join(server->url(), "");
@@ -210,16 +237,17 @@ TEST(StoreFault, half_messages_hold_up_nobody) {
 }
 
 TEST(StoreFault, a_reader_that_does_not_read_gets_no_more_than_one_answer_queued) {
+    constexpr size_t big = size_t{4} << 20; // more than the sockets take
     const auto server = serve();
-    server->set("big", std::string(Store::max_value, 'b'));
+    server->set("big", std::string(big, 'b'));
     Stranger greedy(server->url());
     greedy.greet();
     const std::string request = store::protocol::encode({Message::get, 0, "big", ""});
-    for (int i = 0; i < 50; i++) greedy.message(request);
+    for (int i = 0; i < 20; i++) greedy.message(request);
     const auto client = join(server->url(), "");
     client->set("key", "value");
     EXPECT_EQ(client->get("key", now), "value");
-    for (int i = 0; i < 50; i++) ASSERT_EQ(greedy.hear().size(), 1 + Store::max_value) << i;
+    for (int i = 0; i < 20; i++) ASSERT_EQ(greedy.hear().size(), 1 + big) << i;
 }
 
 TEST(StoreFault, changed_bytes_never_crash_the_server) {
@@ -288,6 +316,12 @@ TEST(StoreFault, nothing_but_the_beginning_is_served_without_the_secret) {
     ASSERT_EQ(stranger.hear().front(), static_cast<char>(Message::challenge));
     stranger.message(store::protocol::encode({Message::get, 0, "key", ""}));
     EXPECT_TRUE(stranger.dropped());
+    Stranger liar(server->url());
+    liar.message(cat(static_cast<char>(Message::hello), store::protocol::magic, '\1', std::string(16, 'n')));
+    ASSERT_EQ(liar.hear().front(), static_cast<char>(Message::challenge));
+    liar.message(std::string(1, static_cast<char>(Message::proof)) + std::string(32, 'p'));
+    EXPECT_EQ(liar.hear().front(), static_cast<char>(Message::refused));
+    EXPECT_TRUE(liar.dropped());
 }
 
 /// A server that cannot prove the secret: it sends back the client's own proof.

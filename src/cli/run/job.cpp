@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/job.hpp"
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cmath>
@@ -10,6 +11,7 @@
 #include <netinet/in.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace ujoin_run {
@@ -132,14 +134,45 @@ void set_streams(const Options &options, ujoin_pctx *job) {
     }
 }
 
+/// Where the files are, if the library chose the place.
+void say_where(const Options &options, ujoin_pctx *job) {
+    for (int32_t rank = 0; options.log_dir.empty() && rank < options.workers; rank++) {
+        ujoin_worker_result result{};
+        result.size = sizeof result;
+        if (pctx_get_result(job, rank, &result) < 0) return;
+        const std::string path = *result.stdout_path ? result.stdout_path : result.stderr_path;
+        if (path.empty()) continue;
+        const std::string directory = path.substr(0, path.rfind('/'));
+        std::fprintf(stderr, "ujoin-run: log files are in %s\n", directory.substr(0, directory.rfind('/')).c_str());
+        return;
+    }
+}
+
 int64_t grace_ms(const Options &options) { return std::llround(options.grace * 1000); }
 
-int start_failed() {
+/// The file that would be executed, "" if there is none.
+std::string find_program(const std::string &program) {
+    if (program.find('/') != std::string::npos) return access(program.c_str(), F_OK) == 0 ? program : "";
+    const char *path = std::getenv("PATH");
+    const std::string list = path ? path : "";
+    for (size_t begin = 0; begin <= list.size();) {
+        const size_t end = std::min(list.find(':', begin), list.size());
+        const std::string file = end == begin ? program : list.substr(begin, end - begin) + "/" + program;
+        if (access(file.c_str(), F_OK) == 0) return file;
+        begin = end + 1;
+    }
+    return "";
+}
+
+/// Shells tell apart what is not there and what cannot be executed; the rest (a log directory, a full process table) is 2.
+int start_failed(const std::string &program) {
     const int32_t error = ujoin_last_errno();
     std::fprintf(stderr, "ujoin-run: %s\n", ujoin_last_error());
-    if (error == ENOENT || error == ENOTDIR) return exit_not_found;
-    return error == EACCES || error == ENOEXEC || error == EISDIR || error == ELIBBAD || error == ETXTBSY ? exit_cannot_run
-                                                                                                          : exit_usage;
+    const std::string file = find_program(program);
+    if (file.empty()) return exit_not_found;
+    struct stat info {};
+    const bool executable = stat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(file.c_str(), X_OK) == 0;
+    return !executable || error == ENOEXEC || error == ENOENT || error == ELIBBAD ? exit_cannot_run : exit_usage;
 }
 
 /// The report, and a last line that says it all: a job's log is often read from its end.
@@ -193,7 +226,8 @@ Job make_job(const Options &options) {
 }
 
 int run_job(const Options &options, ujoin_pctx *job, SignalForwarder &signals) {
-    if (pctx_start(job) < 0) return start_failed();
+    if (pctx_start(job) < 0) return start_failed(command(options).program);
+    say_where(options, job);
     signals.follow(job, grace_ms(options));
     const ujoin_status status = pctx_wait(job, -1);
     const std::string error = status < 0 ? ujoin_last_error() : "";
