@@ -121,7 +121,7 @@ class ExampleKill : public testing::Test {
         const auto took = Clock::now() - killed;
         const int status = job.wait();
         if (status == 0 || status == 1) { // it had done its work already and was about to end
-            EXPECT_EQ(read_file(model_), new_);
+            EXPECT_TRUE(read_file(model_) == new_) << "status " << status << ", but the work was not done\n" << job.all();
             return false;
         }
         EXPECT_LE(took, bound);

@@ -230,6 +230,7 @@ TEST_F(ZeroSafetensors, a_file_that_is_not_finished_disappears) {
     {
         NewFile file(path_);
         file.write("abc", 3);
+        file.finish(false);
         EXPECT_EQ(harness::names_in(dir_.path()).size(), 1U);
         EXPECT_THROW(NewFile second(path_), Error); // it must not exist, and is not taken away from its owner
         EXPECT_EQ(harness::names_in(dir_.path()).size(), 1U);
