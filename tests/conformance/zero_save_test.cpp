@@ -215,8 +215,8 @@ TEST_P(ZeroSave, SECURITY_02_damaged_saves_are_refused_and_change_nothing) {
         Tensors x({3, 2, 4, 1}, 5);
         const Optimizer optimizer(group, UJOIN_OPTIMIZER_ADAM, x, {{"lr", 0.5}});
         step(x, optimizer, 0);
-        const Listed before = listed(state_everywhere(group, optimizer).state);
-        const std::vector<std::vector<float>> params = x.data;
+        Listed before = listed(state_everywhere(group, optimizer).state);
+        std::vector<std::vector<float>> params = x.data;
         std::mt19937 random(7);
         for (int round = 0; round < 60; round++) {
             auto victim = std::next(files.begin(), static_cast<long>(random() % files.size()));
@@ -240,8 +240,9 @@ TEST_P(ZeroSave, SECURITY_02_damaged_saves_are_refused_and_change_nothing) {
             ok(ujoin_barrier(group, nullptr));
             if (status == UJOIN_OK) { // a blank, or something else that means nothing, has changed
                 EXPECT_EQ(changed.size(), victim->second.size() + (round % 6 == 1)) << victim->first;
-                ok(zero_load(optimizer.get(), path_.c_str(), &both, nullptr));
-                break;
+                before = listed(state_everywhere(group, optimizer).state);
+                params = x.data;
+                continue;
             }
             EXPECT_TRUE(status == UJOIN_E_MISMATCH || status == UJOIN_E_UNSUPPORTED) << text;
             EXPECT_NE(text.find(victim->first), std::string::npos) << text;
