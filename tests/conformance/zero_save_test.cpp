@@ -2,13 +2,16 @@
 // Saving, loading, and what happens when that goes wrong.
 #include "harness/temp_dir.hpp"
 #include "harness/zero_kit.hpp"
-#include <atomic>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <random>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
@@ -215,8 +218,8 @@ TEST_P(ZeroSave, SECURITY_02_damaged_saves_are_refused_and_change_nothing) {
         Tensors x({3, 2, 4, 1}, 5);
         const Optimizer optimizer(group, UJOIN_OPTIMIZER_ADAM, x, {{"lr", 0.5}});
         step(x, optimizer, 0);
-        const Listed before = listed(state_everywhere(group, optimizer).state);
-        const std::vector<std::vector<float>> params = x.data;
+        Listed before = listed(state_everywhere(group, optimizer).state);
+        std::vector<std::vector<float>> params = x.data;
         std::mt19937 random(7);
         for (int round = 0; round < 60; round++) {
             auto victim = std::next(files.begin(), static_cast<long>(random() % files.size()));
@@ -240,8 +243,9 @@ TEST_P(ZeroSave, SECURITY_02_damaged_saves_are_refused_and_change_nothing) {
             ok(ujoin_barrier(group, nullptr));
             if (status == UJOIN_OK) { // a blank, or something else that means nothing, has changed
                 EXPECT_EQ(changed.size(), victim->second.size() + (round % 6 == 1)) << victim->first;
-                ok(zero_load(optimizer.get(), path_.c_str(), &both, nullptr));
-                break;
+                before = listed(state_everywhere(group, optimizer).state);
+                params = x.data;
+                continue;
             }
             EXPECT_TRUE(status == UJOIN_E_MISMATCH || status == UJOIN_E_UNSUPPORTED) << text;
             EXPECT_NE(text.find(victim->first), std::string::npos) << text;
@@ -296,74 +300,134 @@ TEST(ZeroSaveOther, another_number_of_ranks_is_told) {
     });
 }
 
-/// Kills a rank that saves without pause at a random moment, many times: what is found is always one whole save.
-void kill_while_saving(int32_t bits, const std::function<void(const Optimizer &, Tensors &, double number)> &check) {
+/// A group of one in a child, and an optimizer whose parameters all have the same value.
+void in_child(const std::function<void(const Optimizer &, Tensors &)> &body) {
+    run_processes(1, [&](int) {
+        ujoin_group_options options{};
+        options.size = sizeof options;
+        options.backend = "self";
+        options.world_size = 1;
+        ujoin_group *group = nullptr;
+        ok(ujoin_group_create(&options, &group));
+        Tensors x({1000, 10});
+        {
+            const Optimizer optimizer(group, UJOIN_OPTIMIZER_SGD, x, {{"lr", 1}, {"momentum", 0.5}});
+            body(optimizer, x);
+        }
+        ujoin_group_destroy(group);
+    });
+}
+
+/// Saves the value `number` in everything that `bits` name.
+void save_number(const Optimizer &optimizer, Tensors &x, const std::string &path, int32_t bits, int number) {
+    for (std::vector<float> &data : x.data) std::fill(data.begin(), data.end(), static_cast<float>(number));
+    StateOwner extra;
+    ok(ujoin_state_create(&extra.state));
+    ujoin_item item{};
+    item.size = sizeof item;
+    item.key = "number";
+    item.kind = UJOIN_ITEM_NUMBER;
+    item.number = number;
+    ok(ujoin_state_set(extra.state, &item));
+    const ujoin_save_options how = parts(bits, (bits & UJOIN_SAVE_STATE) != 0 ? extra.state : nullptr);
+    ok(zero_save(optimizer.get(), path.c_str(), &how));
+}
+
+/// The number that a save has: it must be the same everywhere. Saves again, which clears up.
+int check_whole_save(const std::string &path, int32_t bits) {
+    int number = 0;
+    on_ranks("self", 1, [&](ujoin_group *group, int) {
+        Tensors x({1000, 10}, -1);
+        const Optimizer optimizer(group, UJOIN_OPTIMIZER_SGD, x, {});
+        StateOwner extra;
+        const ujoin_save_options how = parts(bits);
+        ok(zero_load(optimizer.get(), path.c_str(), &how, &extra.state));
+        number = static_cast<int>(x.data[0][0]);
+        for (const std::vector<float> &data : x.data)
+            for (const float value : data) ASSERT_EQ(value, static_cast<float>(number));
+        if ((bits & UJOIN_SAVE_STATE) != 0) {
+            ujoin_item item{};
+            item.size = sizeof item;
+            ok(ujoin_state_find(extra.state, "number", &item));
+            EXPECT_EQ(item.number, number);
+        }
+        ok(zero_save(optimizer.get(), path.c_str(), &how));
+    });
+    return number;
+}
+
+void limit_files(rlim_t bytes) {
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = std::min(bytes, limit.rlim_max);
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) throw std::runtime_error("setrlimit");
+}
+
+class ZeroSaveKilled : public testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(Parts, ZeroSaveKilled,
+                         testing::Values(UJOIN_SAVE_PARAMETERS, UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS),
+                         [](const auto &of) {
+                             return std::string((of.param & UJOIN_SAVE_STATE) != 0 ? "directory" : "file");
+                         });
+
+TEST_P(ZeroSaveKilled, in_the_middle_of_a_file) {
+    const TempDir dir;
+    const std::string path = dir / "save";
+    in_child([&](const Optimizer &optimizer, Tensors &x) {
+        save_number(optimizer, x, path, GetParam(), 1);
+        expect_death(SIGXFSZ);
+        limit_files(100); // the next byte past that is the end of this process
+        save_number(optimizer, x, path, GetParam(), 2);
+    });
+    const std::string place = (GetParam() & UJOIN_SAVE_STATE) != 0 ? path : dir.path();
+    const size_t files = (GetParam() & UJOIN_SAVE_STATE) != 0 ? 3 : 1;
+    EXPECT_EQ(names_in(place).size(), files + 1); // half a file
+    EXPECT_EQ(check_whole_save(path, GetParam()), 1);
+    EXPECT_EQ(names_in(place).size(), files); // the next save clears up
+}
+
+TEST_P(ZeroSaveKilled, at_any_moment) {
     const TempDir dir;
     const std::string path = dir / "save";
     std::mt19937 random(42);
     for (int round = 0; round < 15; round++) {
         const auto delay = std::chrono::microseconds(random() % 20'000);
-        run_processes(1, [&](int) {
-            ujoin_group_options options{};
-            options.size = sizeof options;
-            options.backend = "self";
-            options.world_size = 1;
-            ujoin_group *group = nullptr;
-            ok(ujoin_group_create(&options, &group));
-            Tensors x({1000, 10});
-            const Optimizer optimizer(group, UJOIN_OPTIMIZER_SGD, x, {{"lr", 1}, {"momentum", 0.5}});
+        in_child([&](const Optimizer &optimizer, Tensors &x) {
+            save_number(optimizer, x, path, GetParam(), 1); // from here on there is a save to be found
             expect_death(SIGKILL);
-            std::thread killer;
-            for (int number = 1;; number++) {
-                for (std::vector<float> &data : x.data) std::fill(data.begin(), data.end(), static_cast<float>(number));
-                StateOwner extra;
-                ok(ujoin_state_create(&extra.state));
-                ujoin_item item{};
-                item.size = sizeof item;
-                item.key = "number";
-                item.kind = UJOIN_ITEM_NUMBER;
-                item.number = number;
-                ok(ujoin_state_set(extra.state, &item));
-                const ujoin_save_options how = parts(bits, (bits & UJOIN_SAVE_STATE) != 0 ? extra.state : nullptr);
-                ok(zero_save(optimizer.get(), path.c_str(), &how));
-                if (number == 1) // from here on there is a save to be found
-                    killer = std::thread([&] {
-                        std::this_thread::sleep_for(delay);
-                        ::kill(::getpid(), SIGKILL);
-                    });
-            }
+            const std::thread killer([&] {
+                std::this_thread::sleep_for(delay);
+                ::kill(::getpid(), SIGKILL);
+            });
+            for (int number = 2;; number++) save_number(optimizer, x, path, GetParam(), number);
         });
-        on_ranks("self", 1, [&](ujoin_group *group, int) {
-            Tensors x({1000, 10}, -1);
-            const Optimizer optimizer(group, UJOIN_OPTIMIZER_SGD, x, {});
-            StateOwner extra;
-            const ujoin_save_options how = parts(bits);
-            ok(zero_load(optimizer.get(), path.c_str(), &how, &extra.state));
-            ujoin_item item{};
-            item.size = sizeof item;
-            if ((bits & UJOIN_SAVE_STATE) != 0) ok(ujoin_state_find(extra.state, "number", &item));
-            check(optimizer, x, item.number);
-            ok(zero_save(optimizer.get(), path.c_str(), &how));
-        });
-        EXPECT_EQ(names_in(dir.path()), std::set<std::string>{"save"}); // the next save clears up
-        if ((bits & UJOIN_SAVE_STATE) != 0) {
+        EXPECT_GE(check_whole_save(path, GetParam()), 1);
+        EXPECT_EQ(names_in(dir.path()), std::set<std::string>{"save"});
+        if ((GetParam() & UJOIN_SAVE_STATE) != 0) {
             EXPECT_EQ(names_in(path).size(), 3U);
         }
     }
 }
 
-TEST(ZeroSaveKilled, a_directory_is_the_old_save_or_the_new_one) {
-    kill_while_saving(UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS, [](const Optimizer &, Tensors &x, double number) {
-        for (const std::vector<float> &data : x.data)
-            for (const float value : data) ASSERT_EQ(static_cast<double>(value), number);
-    });
-}
-
-TEST(ZeroSaveKilled, a_file_of_parameters_is_the_old_one_or_the_new_one) {
-    kill_while_saving(UJOIN_SAVE_PARAMETERS, [](const Optimizer &, Tensors &x, double) {
-        ASSERT_GE(x.data[0][0], 1);
-        for (const std::vector<float> &data : x.data)
-            for (const float value : data) ASSERT_EQ(value, x.data[0][0]);
+TEST(ZeroSaveOther, a_rank_that_cannot_write_is_named_on_every_rank) {
+    const TempDir dir;
+    const std::string path = dir / "save";
+    on_ranks("shm", 2, [&](ujoin_group *group, int rank) {
+        Tensors x({500, 400});
+        const Optimizer optimizer(group, UJOIN_OPTIMIZER_SGD, x, {{"momentum", 0.5}});
+        optimizer.step();
+        ok(zero_save(optimizer.get(), path.c_str(), nullptr));
+        const std::set<std::string> before = names_in(path);
+        ok(ujoin_barrier(group, nullptr));
+        std::signal(SIGXFSZ, SIG_IGN);
+        if (rank == 1) limit_files(100);
+        const ujoin_status status = zero_save(optimizer.get(), path.c_str(), nullptr);
+        limit_files(RLIM_INFINITY);
+        expect_error(status, UJOIN_E_SYSTEM, {"rank 1: ", "-1.safetensors", "File too large"});
+        EXPECT_EQ(ujoin_last_errno(), EFBIG);
+        ok(ujoin_barrier(group, nullptr));
+        EXPECT_EQ(names_in(path), before);
+        ok(zero_load(optimizer.get(), path.c_str(), nullptr, nullptr));
     });
 }
 
