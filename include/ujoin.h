@@ -555,7 +555,8 @@ typedef struct ujoin_ctx_report {
 /**
  * Makes a joinable: something with collectives in each round, which a joined rank must shadow (metrics, synchronised
  * statistics, a second model). It calls ujoin_joinable_notify before its collectives. Hooks run on the thread that is in
- * ujoin_ctx_finish. A failing hook is reported to all ranks, with hook and rank.
+ * ujoin_ctx_finish. A failing hook ends it on all ranks: UJOIN_E_CALLBACK there, UJOIN_E_ABORTED on the others, all with
+ * hook and rank. What broke the group inside of a hook (a peer's death, say) keeps its own status.
  * @local @anythread @since 0.1
  */
 UJOIN_API ujoin_status ujoin_joinable_create(ujoin_group *group, const ujoin_hooks *hooks, ujoin_joinable **out);
@@ -593,14 +594,15 @@ UJOIN_API ujoin_status ujoin_joinable_notify(ujoin_joinable *joinable, int32_t *
 
 /**
  * This rank has no more inputs: works for the others, one main hook per use of the rank that it follows, until all have
- * joined; then runs the post hooks and disarms. UJOIN_E_EXHAUSTED: throw mode, inputs were uneven. UJOIN_E_MISMATCH: a
+ * joined; then runs the post hooks and disarms. UJOIN_E_EXHAUSTED: throw mode, inputs were uneven. UJOIN_E_MISMATCH:
  * ranks started contexts of different joinables or options. The context can be started again.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ctx_finish(ujoin_ctx *ctx);
 
 /**
- * Asks all ranks to leave after the same round (a signal, a time limit, early stopping). Any rank, any number of times.
+ * Asks all ranks to leave after the same round (a signal, a time limit, early stopping). Any rank, any number of times;
+ * also from a signal handler. Before ujoin_ctx_start it counts for that pass.
  * @local @anythread @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ctx_stop(ujoin_ctx *ctx);

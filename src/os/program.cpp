@@ -14,9 +14,12 @@ std::string find_program(const std::string &name, const std::string &path, const
     for (size_t begin = 0; begin <= path.size();) {
         const size_t end = std::min(path.find(':', begin), path.size());
         std::string file = path.substr(begin, end - begin);
-        file = file.empty() ? "./" + name : file + "/" + name; // an empty entry is the working directory
+        if (file.empty()) file = "."; // an empty entry is the working directory
+        file += "/";
+        file += name;
         begin = end + 1;
-        const std::string seen = file[0] == '/' || directory.empty() ? file : directory + "/" + file;
+        std::string seen = file;
+        if (file[0] != '/' && !directory.empty()) seen.insert(0, "/").insert(0, directory);
         struct stat info {};
         if (stat(seen.c_str(), &info) != 0) {
             if (errno == EACCES) error = EACCES;

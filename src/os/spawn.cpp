@@ -38,7 +38,7 @@ extern "C" int __clone(int (*)(void *), void *, int, void *, ...); // NOLINT(bug
 namespace ujoin::os {
 namespace {
 
-constexpr size_t stack_size = 64 * 1024;
+constexpr size_t stack_size = 1 << 16;
 constexpr int last_signal = 64;
 constexpr size_t mask_size = sizeof(uint64_t);
 

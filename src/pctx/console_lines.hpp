@@ -20,7 +20,7 @@ struct ConsoleState {
 /// longer than `max_line` comes in parts of that length, each a line with its prefix. Bytes are passed as they are.
 class LineMerger {
   public:
-    static constexpr size_t max_line = 64 * 1024;
+    static constexpr size_t max_line = 1 << 16; // 64 KiB
 
     LineMerger(ConsoleState &console, int fd, std::string prefix)
         : console_(console), fd_(fd), prefix_(std::move(prefix)) {}

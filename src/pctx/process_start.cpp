@@ -23,6 +23,7 @@ int64_t realtime_ns() {
 
 std::vector<char *> pointers(const std::vector<std::string> &strings) {
     std::vector<char *> list;
+    list.reserve(strings.size() + 1);
     for (const std::string &text : strings) list.push_back(const_cast<char *>(text.c_str()));
     list.push_back(nullptr);
     return list;
@@ -196,7 +197,7 @@ void ProcessSet::attach() {
             if (stream.kind != StreamKind::tee) continue;
             if (!console_) {
                 console_ = std::make_unique<io::Console>([this] { post([this] { console_eased(); }); });
-                console_link_.reset(new ConsoleLink{*loop_, *console_, {}, job.partial_line_ms});
+                console_link_ = std::make_unique<ConsoleLink>(ConsoleLink{*loop_, *console_, {}, job.partial_line_ms});
                 console_link_->state.same = same_file(1, 2);
             }
             worker.streams[s] = std::make_unique<TeeStream>(*console_link_, std::move(worker.pipes[s]),

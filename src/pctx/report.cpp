@@ -7,6 +7,7 @@
 #include <ctime>
 #include <deque>
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <sys/stat.h>
 
@@ -14,7 +15,8 @@ namespace ujoin {
 namespace {
 
 constexpr size_t tail_lines = 10;
-constexpr off_t tail_bytes = 16 * 1024;
+constexpr off_t tail_bytes = 1 << 14;
+constexpr off_t error_file_bytes = 1 << 20;
 constexpr size_t longest_line = 400;
 
 std::string signal_text(int signal) {
@@ -48,16 +50,21 @@ std::string printable(std::string_view line) {
     return out;
 }
 
-/// The last lines of a file, without empty ones at its end.
-std::deque<std::string> tail_of(const std::string &path) {
-    std::deque<std::string> lines;
+/// The last `limit` bytes of a regular file; "" if there is none.
+std::string end_of_file(const std::string &path, off_t limit) {
     const os::Fd file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     struct stat info {};
-    if (!file || fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return lines;
-    const off_t from = info.st_size > tail_bytes ? info.st_size - tail_bytes : 0;
+    if (!file || fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+    const off_t from = info.st_size > limit ? info.st_size - limit : 0;
     std::string text(static_cast<size_t>(info.st_size - from), '\0');
     const ssize_t got = pread(file.get(), text.data(), text.size(), from);
     text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    return text;
+}
+
+/// The last lines of a text, without empty ones at its end, each made printable.
+std::deque<std::string> tail_of(std::string text) {
+    std::deque<std::string> lines;
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
     std::string_view rest = text;
     while (!rest.empty()) {
@@ -67,6 +74,25 @@ std::deque<std::string> tail_of(const std::string &path) {
         rest.remove_prefix(std::min(end + 1, rest.size()));
     }
     return lines;
+}
+
+/// What the worker itself wrote into its error file: {"message": text} or {"message": {"message": text, ...}}. Anything else
+/// counts as no file.
+std::string own_message(const std::string &path) {
+    if (path.empty()) return {};
+    const auto file = nlohmann::json::parse(end_of_file(path, error_file_bytes), nullptr, false);
+    if (!file.is_object() || !file.contains("message")) return {};
+    const auto &message = file["message"];
+    if (message.is_string()) return message.get<std::string>();
+    if (!message.is_object() || !message.contains("message") || !message["message"].is_string()) return {};
+    return message["message"].get<std::string>();
+}
+
+std::string indented(const std::string &title, const std::deque<std::string> &lines) {
+    if (lines.empty()) return {};
+    std::string text = cat("  ", title, ":\n");
+    for (const std::string &line : lines) text += cat("    ", line, "\n");
+    return text;
 }
 
 /// "Rank 3 was", "Ranks 0, 1, 3 were"
@@ -99,11 +125,10 @@ std::string describe_end(const JobPlan &plan, const WorkerRecord &record, size_t
 std::string make_report(const JobPlan &plan, const std::vector<WorkerRecord> &records, size_t first) {
     std::string text = cat(plan.job.name, " FAILED\nRoot cause: ", describe_end(plan, records[first], first),
                            end_time(records[first]), "\n");
-    const std::string &log = plan.files.workers[first].streams[1].path;
-    if (const auto lines = log.empty() ? std::deque<std::string>{} : tail_of(log); !lines.empty()) {
-        text += cat("  last lines of ", log, ":\n");
-        for (const std::string &line : lines) text += cat("    ", line, "\n");
-    }
+    const WorkerStdio &stdio = plan.files.workers[first];
+    text += indented("message", tail_of(own_message(stdio.error_file)));
+    if (const std::string &log = stdio.streams[1].path; !log.empty())
+        text += indented("last lines of " + log, tail_of(end_of_file(log, tail_bytes)));
     std::vector<int32_t> stopped;
     std::vector<int32_t> stuck;
     for (size_t i = 0; i < records.size(); i++) {

@@ -9,7 +9,7 @@
 namespace ujoin {
 namespace {
 
-constexpr size_t read_size = 64 * 1024;
+constexpr size_t read_size = 1 << 16;
 constexpr int reads_per_turn = 4; // then other workers have theirs
 
 int64_t realtime_ns() {

@@ -381,7 +381,7 @@ TEST_P(ZeroSaveKilled, in_the_middle_of_a_file) {
     });
     const std::string place = (GetParam() & UJOIN_SAVE_STATE) != 0 ? path : dir.path();
     const size_t files = (GetParam() & UJOIN_SAVE_STATE) != 0 ? 3 : 1;
-    EXPECT_EQ(names_in(place).size(), files + 1); // half a file
+    EXPECT_LE(names_in(place).size(), files + 1); // half a file, only where the file system has no unnamed ones
     EXPECT_EQ(check_whole_save(path, GetParam()), 1);
     EXPECT_EQ(names_in(place).size(), files); // the next save clears up
 }

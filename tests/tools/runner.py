@@ -162,7 +162,8 @@ def parse_tap(output, label, start):
                 results.append(Result(rest or label, label, "passed", 0.0, "", start))
             before = []
         elif line.startswith("#") and results and not before and results[-1].outcome != "failed":
-            pass  # a remark on a test that passed
+            if line.startswith("#!"):  # a remark for the user on a test that passed; others are for whoever runs it by hand
+                results[-1].message += ("\n" if results[-1].message else "") + line[2:].strip()
         elif line.startswith("#") and results and not before:
             results[-1].message += ("\n" if results[-1].message else "") + line[1:].strip("\n").removeprefix(" ")
         else:

@@ -280,6 +280,26 @@ TEST(PctxReport, first_cause_then_the_others) {
     EXPECT_EQ(text.find("early"), std::string::npos) << text;
 }
 
+TEST(PctxReport, message_of_the_workers_own_error_file) {
+    pctx_kit::Folder folder;
+    JobPlan plan;
+    plan.files.workers.resize(1);
+    plan.files.workers[0].error_file = folder.file("error.json");
+    std::vector<WorkerRecord> records(1);
+    records[0].state = UJOIN_WORKER_EXITED;
+    records[0].exit.code = 1;
+    const auto report_with = [&](const std::string &content) {
+        std::ofstream(folder.file("error.json")) << content;
+        return make_report(plan, records, 0);
+    };
+    EXPECT_NE(report_with(R"({"message": "flat"})").find("  message:\n    flat\n"), std::string::npos);
+    EXPECT_NE(report_with(R"({"message": {"message": "ValueError: deep\nsecond", "extraInfo": {}}})")
+                  .find("  message:\n    ValueError: deep\n    second\n"),
+              std::string::npos);
+    for (const char *bad : {"", "{", "[]", R"({"message": 3})", R"({"message": {"message": []}})", R"({"other": "x"})"})
+        EXPECT_EQ(report_with(bad).find("message:"), std::string::npos) << bad;
+}
+
 // --------------------------------------------------------------------------------------------------------------- spawn
 
 TEST(PctxSpawn, program_is_found_as_a_shell_would) {

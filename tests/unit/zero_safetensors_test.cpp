@@ -230,11 +230,24 @@ TEST_F(ZeroSafetensors, a_file_that_is_not_finished_disappears) {
     {
         NewFile file(path_);
         file.write("abc", 3);
+        file.finish(false);
         EXPECT_EQ(harness::names_in(dir_.path()).size(), 1U);
         EXPECT_THROW(NewFile second(path_), Error); // it must not exist, and is not taken away from its owner
         EXPECT_EQ(harness::names_in(dir_.path()).size(), 1U);
     }
     EXPECT_TRUE(harness::names_in(dir_.path()).empty());
+}
+
+TEST_F(ZeroSafetensors, a_file_has_its_name_only_when_it_is_whole) {
+    const int fd = ::open(dir_.path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0) GTEST_SKIP() << "this file system has no files without a name";
+    ::close(fd);
+    NewFile file(path_);
+    file.write("abc", 3);
+    EXPECT_TRUE(harness::names_in(dir_.path()).empty()) << "a process that is killed now leaves it behind";
+    file.finish(true);
+    EXPECT_EQ(harness::names_in(dir_.path()).size(), 1U);
+    file.keep();
 }
 
 TEST_F(ZeroSafetensors, names_must_be_text) {
