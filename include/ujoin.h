@@ -776,7 +776,7 @@ typedef struct ujoin_shard {
 /** What zero_save writes and zero_load reads (bits); 0 = the optimizer's state. */
 enum ujoin_save_part {
     UJOIN_SAVE_STATE = 1,        /**< a directory: one file per rank and an index, which is renamed last */
-    UJOIN_SAVE_PARAMETERS = 2    /**< alone: one safetensors file of the parameters, at `path` itself; else in the directory */
+    UJOIN_SAVE_PARAMETERS = 2    /**< alone: one safetensors file of the parameters, at `path`; else in the directory */
 };
 
 /** Options of zero_save and zero_load. */
@@ -805,8 +805,9 @@ UJOIN_API ujoin_joinable *zero_joinable(ujoin_zero *zero);
 
 /**
  * One step: runs the closure, notifies the join context, each rank updates its shard, all get the new parameters.
- * Parameters without gradient are skipped and keep their step count. UJOIN_E_MISMATCH: ranks differ in hyper-parameters. A failure in the
- * middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state are loaded anew.
+ * Parameters without gradient are skipped and keep their step count. UJOIN_E_MISMATCH: ranks differ in hyper-parameters.
+ * A failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state are
+ * loaded anew.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_step(ujoin_zero *zero, const ujoin_step_options *options);
@@ -879,10 +880,10 @@ UJOIN_API ujoin_status zero_state_dict(ujoin_zero *zero, ujoin_state **out);
 UJOIN_API ujoin_status zero_load_state_dict(ujoin_zero *zero, const ujoin_state *state);
 
 /**
- * Saves for the same number of ranks. Until the index is renamed, after every file is on the disk, what was there before stays
- * whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by all ranks. In a directory
- * index.json names all other files; those of earlier saves are removed last. All are safetensors: state/<key>/<parameter>
- * and program/<kind>/<key> in that of a rank, the parameters' names in that of the parameters.
+ * Saves for the same number of ranks. Until the index is renamed, after every file is on the disk, what was there before
+ * stays whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by all ranks. In a
+ * directory index.json names all other files; those of earlier saves are removed last. All are safetensors:
+ * state/<key>/<parameter> and program/<kind>/<key> in that of a rank, the parameters' names in that of the parameters.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_save(ujoin_zero *zero, const char *path, const ujoin_save_options *options);

@@ -15,7 +15,7 @@ namespace ujoin {
 /// An optimizer whose state is sharded over a group.
 class Zero : public std::enable_shared_from_this<Zero> {
   public:
-    /// One without parameters; concerns this process alone. `defaults`: what the hyper-parameters of param groups start from.
+    /// One without parameters; concerns this process alone. `defaults`: what hyper-parameters of param groups start from.
     Zero(std::shared_ptr<Group> group, const optim::Rule &rule, optim::Hyper defaults, int64_t idle_timeout_ms,
          Release release);
     Zero(const Zero &) = delete;
