@@ -173,8 +173,9 @@ static int check_run(const settings *o, ujoin_group *group, const text *train, c
         model m = model_build(train->table_size, o->batch, o->seed),
               all = model_build(train->table_size, size * o->batch, o->seed);
         replay_as_ranks(&r, &m);
-        printf("check: %zu rounds of %zu ranks, %zu of them with a joined rank; left out in the replay: %zu\n",
-               r.rounds * o->epochs, size, r.shadowed, r.left_out);
+        printf(
+            "check: %zu rounds of %zu ranks, %zu of them shadowed by a rank that had joined; left out in the replay: %zu\n",
+            r.rounds * o->epochs, size, r.shadowed, r.left_out);
         good &= check_identical(&m, ranks, size);
         r.left_out = 0;
         replay_as_union(&r, &all);

@@ -142,9 +142,9 @@ static void curve_write(const curve *c, const char *directory, double order1, do
     for (int i = 0; i < 2; i++)
         end += sprintf(end,
                        "<path d=\"M%d %.1fH%d\" stroke=\"%s\" stroke-dasharray=\"6 4\"/>\n"
-                       "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" fill=\"%s\">%s: %.3f</text>\n",
-                       LEFT, curve_y(level[i], most), WIDE - RIGHT, colour[i], WIDE - RIGHT, curve_y(level[i], most) - 5,
-                       colour[i], label[i], level[i]);
+                       "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"%s\">%s: %.3f</text>\n",
+                       LEFT, curve_y(level[i], most), WIDE - RIGHT, colour[i], WIDE - RIGHT, 16 + 16 * i, colour[i],
+                       label[i], level[i]);
     end += sprintf(end, "<polyline fill=\"none\" stroke=\"#06c\" stroke-width=\"1.5\" points=\"");
     for (size_t p = 0; p < points; p++) {
         size_t from = p * c->count / points, to = (p + 1) * c->count / points;

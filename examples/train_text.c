@@ -105,14 +105,15 @@ static void progress_begin(progress *p) {
 }
 
 /* A live line, at most five times a second; the text of the last one is overwritten on a terminal. */
-static void progress_round(progress *p, size_t epoch, size_t round, const shard *s, double loss) {
+static void progress_round(progress *p, size_t epoch, size_t round, const shard *s, const batch *b, double loss) {
     ujoin_ddp_report reduced = {.size = sizeof reduced};
     check(ujoin_ddp_get_report(p->ddp, &reduced));
     p->characters += reduced.samples;
     p->loss += loss;
     if (epoch == 0 && round < 5) printf(" round %zu: loss %.6f\n", round + 1, loss);
     if (!p->reports) return;
-    curve_add(&p->curve, loss / log(2));
+    if (2 * b->samples >= s->batch_size) /* of a few samples the mean says nothing */
+        curve_add(&p->curve, loss / log(2));
     double now = seconds();
     if ((!p->terminal && !p->options->live) || now - p->told < 0.2) return;
     ujoin_ctx_report joined = {.size = sizeof joined};
@@ -141,7 +142,7 @@ static void progress_end(progress *p, size_t epoch, const shard *s) {
         shadowed += rounds[p->ranks - 1] - rounds[rank];
     }
     printf(" rounds; %lld rounds shadowed\n", (long long)shadowed);
-    p->curve.per_epoch = s->batches;
+    p->curve.per_epoch = p->curve.count / (epoch + 1);
     free(rounds);
 }
 
@@ -207,7 +208,7 @@ static void train(const settings *o, const text *t, shard *s, int rank, model *m
             model_backward(m, t->characters, &b, gradient_ready, ddp);
             check(ujoin_ddp_finish(ddp));
             check(zero_step(opt, NULL));
-            progress_round(p, epoch, round, s, loss);
+            progress_round(p, epoch, round, s, &b, loss);
         }
         printf(" epoch %zu: no more batches, joining\n", epoch + 1);
         check(ujoin_ctx_finish(join)); /* works for the others until all are done */
@@ -264,9 +265,10 @@ int main(int argc, char **argv) {
 
     progress p = {.options = &o, .join = join, .ddp = ddp, .reports = is_reporter(group), .ranks = size};
     p.terminal = p.reports && isatty(1);
+    if (o.break_shadow && size == 1) fail(2, "--break shadow needs at least two ranks: one alone never works for others");
     if (p.reports)
         printf("text: %s, %zu characters, %d different; order-1 entropy %.3f bits per character\n"
-               "model: %zu parameters; %d ranks with %zu to %zu characters each\n",
+               "model: %zu parameters; ranks: %d, the first with %zu characters, the last with %zu\n",
                o.text ? o.text : LICENCES, whole.length, whole.table_size, text_order1_entropy(&whole), m.total, size,
                shard_begin(train_part.length, 1, (size_t)size), s.end - s.begin);
     if (!o.check) {

@@ -555,7 +555,8 @@ typedef struct ujoin_ctx_report {
 /**
  * Makes a joinable: something with collectives in each round, which a joined rank must shadow (metrics, synchronised
  * statistics, a second model). It calls ujoin_joinable_notify before its collectives. Hooks run on the thread that is in
- * ujoin_ctx_finish. A failing hook is reported to all ranks, with hook and rank.
+ * ujoin_ctx_finish. A failing hook ends it on all ranks: UJOIN_E_CALLBACK there, UJOIN_E_ABORTED on the others, all with
+ * hook and rank. What broke the group inside of a hook (a peer's death, say) keeps its own status.
  * @local @anythread @since 0.1
  */
 UJOIN_API ujoin_status ujoin_joinable_create(ujoin_group *group, const ujoin_hooks *hooks, ujoin_joinable **out);
@@ -593,14 +594,15 @@ UJOIN_API ujoin_status ujoin_joinable_notify(ujoin_joinable *joinable, int32_t *
 
 /**
  * This rank has no more inputs: works for the others, one main hook per use of the rank that it follows, until all have
- * joined; then runs the post hooks and disarms. UJOIN_E_EXHAUSTED: throw mode, inputs were uneven. UJOIN_E_MISMATCH: a
+ * joined; then runs the post hooks and disarms. UJOIN_E_EXHAUSTED: throw mode, inputs were uneven. UJOIN_E_MISMATCH:
  * ranks started contexts of different joinables or options. The context can be started again.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ctx_finish(ujoin_ctx *ctx);
 
 /**
- * Asks all ranks to leave after the same round (a signal, a time limit, early stopping). Any rank, any number of times.
+ * Asks all ranks to leave after the same round (a signal, a time limit, early stopping). Any rank, any number of times;
+ * also from a signal handler. Before ujoin_ctx_start it counts for that pass.
  * @local @anythread @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ctx_stop(ujoin_ctx *ctx);
@@ -774,13 +776,13 @@ typedef struct ujoin_shard {
 /** What zero_save writes and zero_load reads (bits); 0 = the optimizer's state. */
 enum ujoin_save_part {
     UJOIN_SAVE_STATE = 1,        /**< a directory: one file per rank and an index, which is renamed last */
-    UJOIN_SAVE_PARAMETERS = 2    /**< alone: one safetensors file of the parameters, at `path` itself */
+    UJOIN_SAVE_PARAMETERS = 2    /**< alone: one safetensors file of the parameters, at `path`; else in the directory */
 };
 
 /** Options of zero_save and zero_load. */
 typedef struct ujoin_save_options {
     size_t size;
-    const ujoin_state *extra;    /**< save: the program's own texts, numbers and bytes (step, position in the data, ...) */
+    const ujoin_state *extra;    /**< save: this rank's own texts, numbers and bytes (step, position in the data, ...) */
     int32_t parts;               /**< ujoin_save_part */
     int32_t no_sync;             /**< save: do not wait for the disk (a crash of the machine may lose it) */
 } ujoin_save_options;
@@ -802,15 +804,17 @@ UJOIN_API ujoin_status zero_create(ujoin_group *group, ujoin_optimizer optimizer
 UJOIN_API ujoin_joinable *zero_joinable(ujoin_zero *zero);
 
 /**
- * One step: notifies the join context, each rank updates its shard, all get the new parameters. Parameters without
- * gradient are skipped and keep their step count. UJOIN_E_MISMATCH: ranks differ in hyper-parameters. A failure in the
- * middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state are loaded anew.
+ * One step: runs the closure, notifies the join context, each rank updates its shard, all get the new parameters.
+ * Parameters without gradient are skipped and keep their step count. UJOIN_E_MISMATCH: ranks differ in hyper-parameters.
+ * A failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state are
+ * loaded anew.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_step(ujoin_zero *zero, const ujoin_step_options *options);
 
 /**
- * Adds parameters with hyper-parameters of their own; earlier assignments do not move. Indices go on from the last.
+ * Adds parameters with hyper-parameters of their own (absent = as given to zero_create); earlier assignments do not move.
+ * Indices go on from the last.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_add_param_group(ujoin_zero *zero, const ujoin_param *params, size_t count,
@@ -876,15 +880,17 @@ UJOIN_API ujoin_status zero_state_dict(ujoin_zero *zero, ujoin_state **out);
 UJOIN_API ujoin_status zero_load_state_dict(ujoin_zero *zero, const ujoin_state *state);
 
 /**
- * Saves for the same number of ranks. Until the index is renamed, after every file is on the disk, what was there before stays
- * whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by all ranks.
+ * Saves for the same number of ranks. Until the index is renamed, after every file is on the disk, what was there before
+ * stays whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by all ranks. In a
+ * directory index.json names all other files; those of earlier saves are removed last. All are safetensors:
+ * state/<key>/<parameter> and program/<kind>/<key> in that of a rank, the parameters' names in that of the parameters.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_save(ujoin_zero *zero, const char *path, const ujoin_save_options *options);
 
 /**
  * Loads what zero_save wrote, by the same number of ranks; mends a broken object if state and parameters are loaded. `out`
- * (may be NULL) receives the program's own items. Every length and name is checked before use: UJOIN_E_MISMATCH says what
+ * (may be NULL) receives this rank's own items. Every length and name is checked before use: UJOIN_E_MISMATCH says what
  * is wrong with which file, and nothing was changed.
  * @collective @blocking @since 0.1
  */

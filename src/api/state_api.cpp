@@ -31,7 +31,8 @@ void read_tensor(const ujoin_item &given, StateItem &item) {
     const auto ndim = static_cast<size_t>(given.ndim);
     const size_t count = shape_count(given.shape, ndim, dtype_size(given.dtype), "item.shape");
     if (given.bytes != count * dtype_size(given.dtype))
-        fail_invalid("item.bytes is ", given.bytes, ", but the shape has ", count, " elements of ", dtype_size(given.dtype), " bytes");
+        fail_invalid("item.bytes is ", given.bytes, ", but the shape has ", count, " elements of ", dtype_size(given.dtype),
+                     " bytes");
     item.dtype = given.dtype;
     item.shape.assign(given.shape, given.shape + ndim);
 }

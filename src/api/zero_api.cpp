@@ -39,6 +39,39 @@ SaveRequest read_request(const char *path, const ujoin_save_options *given, bool
     return request;
 }
 
+/// Runs `body`; an error that names no rank yet gets this one's.
+template <class Body> auto on_rank(int32_t rank, Body &&body) {
+    try {
+        return body();
+    } catch (Error &error) {
+        if (error.text().find("rank ") == std::string::npos) error.in(cat("rank ", rank));
+        throw;
+    }
+}
+
+/// The body of a function of an optimizer.
+template <class Body> ujoin_status call(const char *where, const ujoin_zero *zero, Body &&body) {
+    return api::guard(where, [&] {
+        const std::shared_ptr<Zero> &object = api::use(zero, "zero");
+        return on_rank(object->group().rank(), [&] { return body(*object); });
+    });
+}
+
+/// The options are read on every rank before one of them is told that they are wrong.
+std::shared_ptr<Zero> create(const std::shared_ptr<Group> &group, ujoin_optimizer optimizer,
+                             const ujoin_zero_options *options, bool has_out, Release release) {
+    std::shared_ptr<Zero> zero;
+    together(*group, [&] {
+        if (!has_out) fail_invalid("out is NULL");
+        const ujoin_zero_options read = api::read_options(options, "options");
+        const optim::Rule &rule = optim::find_rule(optimizer);
+        optim::Hyper defaults = optim::with_hyper(rule, optim::default_hyper(rule), read.hyper, read.hyper_count);
+        const int64_t idle = duration_option(read.idle_timeout_ms, UJOIN_NEVER, "options.idle_timeout_ms");
+        zero = std::make_shared<Zero>(group, rule, std::move(defaults), idle, std::move(release));
+    });
+    return zero;
+}
+
 } // namespace
 
 ujoin_status zero_create(ujoin_group *group, ujoin_optimizer optimizer, const ujoin_param *params, size_t count,
@@ -47,18 +80,12 @@ ujoin_status zero_create(ujoin_group *group, ujoin_optimizer optimizer, const uj
         if (out) *out = nullptr;
         Release release = take_release(options);
         const std::shared_ptr<Group> &members = api::use(group, "group");
-        std::shared_ptr<Zero> zero;
-        together(*members, [&] {
-            if (!out) fail_invalid("out is NULL");
-            const ujoin_zero_options read = api::read_options(options, "options");
-            const optim::Rule &rule = optim::find_rule(optimizer);
-            zero = std::make_shared<Zero>(
-                members, rule, optim::with_hyper(rule, optim::default_hyper(rule), read.hyper, read.hyper_count),
-                duration_option(read.idle_timeout_ms, UJOIN_NEVER, "options.idle_timeout_ms"), std::move(release));
+        on_rank(members->rank(), [&] {
+            std::shared_ptr<Zero> zero = create(members, optimizer, options, out != nullptr, std::move(release));
+            zero->add_param_group(params, count, nullptr, 0);
+            std::shared_ptr<Joinable> joinable = zero->joinable();
+            *out = new ujoin_zero(std::move(zero), std::move(joinable));
         });
-        zero->add_param_group(params, count, nullptr, 0);
-        std::shared_ptr<Joinable> joinable = zero->joinable();
-        *out = new ujoin_zero(std::move(zero), std::move(joinable));
     });
 }
 
@@ -70,17 +97,16 @@ ujoin_joinable *zero_joinable(ujoin_zero *zero) {
 }
 
 ujoin_status zero_step(ujoin_zero *zero, const ujoin_step_options *options) {
-    return api::guard("zero_step", [&] {
-        const std::shared_ptr<Zero> &object = api::use(zero, "zero");
+    return call("zero_step", zero, [&](Zero &object) {
         const ujoin_step_options read = api::read_options(options, "options");
-        return object->step(read.closure, read.closure_data);
+        return object.step(read.closure, read.closure_data);
     });
 }
 
 ujoin_status zero_add_param_group(ujoin_zero *zero, const ujoin_param *params, size_t count, const ujoin_hyper *hyper,
                                   size_t hyper_count) {
-    return api::guard("zero_add_param_group",
-                      [&] { api::use(zero, "zero")->add_param_group(params, count, hyper, hyper_count); });
+    return call("zero_add_param_group", zero,
+                [&](Zero &object) { object.add_param_group(params, count, hyper, hyper_count); });
 }
 
 size_t zero_group_count(const ujoin_zero *zero) {
@@ -95,65 +121,60 @@ const char *zero_hyper_name(const ujoin_zero *zero, size_t index) {
 }
 
 ujoin_status zero_set_hyper(ujoin_zero *zero, int32_t group, const char *name, double value) {
-    return api::guard("zero_set_hyper", [&] {
-        const std::shared_ptr<Zero> &object = api::use(zero, "zero");
+    return call("zero_set_hyper", zero, [&](Zero &object) {
         if (!name) fail_invalid("name is NULL");
-        object->set_hyper(group, name, value);
+        object.set_hyper(group, name, value);
     });
 }
 
 ujoin_status zero_get_hyper(const ujoin_zero *zero, int32_t group, const char *name, double *out_value) {
-    return api::guard("zero_get_hyper", [&] {
-        const std::shared_ptr<Zero> &object = api::use(zero, "zero");
+    return call("zero_get_hyper", zero, [&](const Zero &object) {
         if (!name) fail_invalid("name is NULL");
         if (!out_value) fail_invalid("out_value is NULL");
-        *out_value = object->get_hyper(group, name);
+        *out_value = object.get_hyper(group, name);
     });
 }
 
 ujoin_status zero_set_gradient(ujoin_zero *zero, size_t index, void *grad) {
-    return api::guard("zero_set_gradient", [&] { api::use(zero, "zero")->set_gradient(index, grad); });
+    return call("zero_set_gradient", zero, [&](Zero &object) { object.set_gradient(index, grad); });
 }
 
 ujoin_status zero_clear_gradients(ujoin_zero *zero) {
-    return api::guard("zero_clear_gradients", [&] { api::use(zero, "zero")->clear_gradients(); });
+    return call("zero_clear_gradients", zero, [&](Zero &object) { object.clear_gradients(); });
 }
 
 ujoin_status zero_consolidate_state_dict(ujoin_zero *zero, int32_t to) {
-    return api::guard("zero_consolidate_state_dict", [&] { api::use(zero, "zero")->consolidate(to); });
+    return call("zero_consolidate_state_dict", zero, [&](Zero &object) { object.consolidate(to); });
 }
 
 ujoin_status zero_state_dict(ujoin_zero *zero, ujoin_state **out) {
-    return api::guard("zero_state_dict", [&] {
+    if (out) *out = nullptr;
+    return call("zero_state_dict", zero, [&](const Zero &object) {
         api::begin_out(out);
-        api::give(out, api::use(zero, "zero")->state_dict());
+        api::give(out, object.state_dict());
     });
 }
 
 ujoin_status zero_load_state_dict(ujoin_zero *zero, const ujoin_state *state) {
-    return api::guard("zero_load_state_dict", [&] {
-        const std::shared_ptr<Zero> &object = api::use(zero, "zero");
-        object->load_list(state ? api::use(state, "state").get() : nullptr);
-    });
+    return call("zero_load_state_dict", zero,
+                [&](Zero &object) { object.load_list(state ? api::use(state, "state").get() : nullptr); });
 }
 
 ujoin_status zero_save(ujoin_zero *zero, const char *path, const ujoin_save_options *options) {
-    return api::guard("zero_save", [&] {
-        const std::shared_ptr<Zero> &object = api::use(zero, "zero");
-        object->check_whole("a save");
+    return call("zero_save", zero, [&](Zero &object) {
+        object.check_whole("a save");
         SaveRequest request;
-        together(object->group(), [&] { request = read_request(path, options, true); });
-        save_checkpoint(*object, request);
+        together(object.group(), [&] { request = read_request(path, options, true); });
+        save_checkpoint(object, request);
     });
 }
 
 ujoin_status zero_load(ujoin_zero *zero, const char *path, const ujoin_save_options *options, ujoin_state **out) {
-    return api::guard("zero_load", [&] {
-        if (out) *out = nullptr;
-        const std::shared_ptr<Zero> &object = api::use(zero, "zero");
+    if (out) *out = nullptr;
+    return call("zero_load", zero, [&](Zero &object) {
         SaveRequest request;
-        together(object->group(), [&] { request = read_request(path, options, false); });
-        State extra = load_checkpoint(*object, request);
+        together(object.group(), [&] { request = read_request(path, options, false); });
+        State extra = load_checkpoint(object, request);
         if (out) api::give(out, std::make_shared<State>(std::move(extra)));
     });
 }
@@ -164,8 +185,8 @@ size_t zero_shard_count(const ujoin_zero *zero) {
 }
 
 ujoin_status zero_get_shard(const ujoin_zero *zero, size_t index, ujoin_shard *out) {
-    return api::guard("zero_get_shard", [&] {
-        const std::vector<Piece> &pieces = api::use(zero, "zero")->layout().partition.pieces();
+    return call("zero_get_shard", zero, [&](const Zero &object) {
+        const std::vector<Piece> &pieces = object.layout().partition.pieces();
         if (index >= pieces.size()) fail_invalid("index is ", index, "; there are ", pieces.size(), " pieces");
         ujoin_shard shard{};
         shard.param = pieces[index].param;

@@ -16,6 +16,9 @@ template <class T>
 requires std::is_integral_v<T>
 void append_part(std::string &out, T part) { out += std::to_string(part); }
 template <class T>
+requires std::is_enum_v<T>
+void append_part(std::string &out, T part) { append_part(out, static_cast<std::underlying_type_t<T>>(part)); } // no char
+template <class T>
 requires std::is_floating_point_v<T>
 void append_part(std::string &out, T part) {
     char text[40];

@@ -68,7 +68,7 @@ void Group::broken_by(const Error &error) {
 
 void Group::run(OpArgs &op, const Deadline &deadline) {
     check_usable();
-    if (tagger_) tagger_->before(op);
+    if (Tagger *to = tagger()) to->before(op);
     const auto inside = [&] {
         try {
             backend_->run(op, deadline, Deadline::never(), true);
@@ -97,7 +97,7 @@ void Group::run(OpArgs &op, const Deadline &deadline) {
         }
         leave();
     }
-    if (tagger_) tagger_->after(op);
+    if (Tagger *to = tagger()) to->after(op);
 }
 
 void Group::drain() {
@@ -124,7 +124,7 @@ void Group::drain(Lock &lock) {
 std::shared_ptr<Work> Group::submit(const OpArgs &op, const Deadline &deadline, Release release) {
     check_usable();
     auto work = std::make_shared<Work>(shared_from_this(), op, deadline, std::move(release));
-    if (tagger_) tagger_->before(work->op_);
+    if (Tagger *to = tagger()) to->before(work->op_);
     Lock lock(progress_->mutex);
     progress_->queue.push_back(work);
     progress_->in_flight.fetch_add(1, std::memory_order_acq_rel);

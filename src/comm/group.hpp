@@ -77,8 +77,11 @@ class Group : public std::enable_shared_from_this<Group> {
         virtual void before(OpArgs &op) = 0;
         virtual void after(const OpArgs &op) = 0;
     };
-    void set_tagger(std::unique_ptr<Tagger> tagger) { tagger_ = std::move(tagger); }
-    Tagger *tagger() const { return tagger_.get(); }
+    void set_tagger(std::unique_ptr<Tagger> tagger) {
+        tagger_.store(tagger.get(), std::memory_order_release);
+        tagger_owner_ = std::move(tagger);
+    }
+    Tagger *tagger() const { return tagger_.load(std::memory_order_acquire); }
 
   private:
     friend class Work;
@@ -107,7 +110,8 @@ class Group : public std::enable_shared_from_this<Group> {
     int32_t local_size_;
     int64_t timeout_ms_;
     bool progress_allowed_;
-    std::unique_ptr<Tagger> tagger_;
+    std::unique_ptr<Tagger> tagger_owner_;
+    std::atomic<Tagger *> tagger_{nullptr}; ///< operations in flight may complete while it is set
     std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
 
     std::mutex cause_mutex_;

@@ -57,7 +57,7 @@ struct Max {
 template <class T, class A, class Op, bool divides>
 void reduce_as(const char *const *inputs, size_t input_count, char *__restrict out, size_t count, double divisor) {
     const A by = divides ? static_cast<A>(divisor) : A{1};
-    const auto finish = [by](A value) { return narrow<T>(divides ? static_cast<A>(value / by) : value); };
+    const auto finish = [=](A value) { return narrow<T>(divides ? static_cast<A>(value / by) : value); };
     const char *__restrict a = inputs[0];
     if (input_count == 1) {
         for (size_t i = 0; i < count; i++) store<T>(out, i, finish(widen<A>(load<T>(a, i))));

@@ -23,7 +23,8 @@ Work::Work(std::shared_ptr<Group> group, const OpArgs &op, const Deadline &deadl
     : group_(group), keep_group_(std::move(group)), op_(op), deadline_(deadline), release_(std::move(release)) {}
 
 void Work::complete(std::optional<Error> error) {
-    if (!error && keep_group_ && keep_group_->tagger_) keep_group_->tagger_->after(op_);
+    if (!error && keep_group_)
+        if (Group::Tagger *to = keep_group_->tagger()) to->after(op_);
     error_ = std::move(error);
     release_.now();
     done_.store(true, std::memory_order_release);

@@ -50,7 +50,7 @@ struct Ddp::InFlight {
     }
 };
 
-std::shared_ptr<Ddp> Ddp::create(std::shared_ptr<Group> group, DdpConfig config, std::optional<Error> local,
+std::shared_ptr<Ddp> Ddp::create(std::shared_ptr<Group> group, const DdpConfig &config, std::optional<Error> local,
                                  Release release) {
     auto borrowed = std::make_shared<Borrowed>();
     borrowed->release = std::move(release);

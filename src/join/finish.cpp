@@ -116,9 +116,8 @@ void JoinContext::conclude() {
         report_.stopped = report_.stopped || head(k).stop();
     }
     report_.is_last_joiner = own_ == most;
-    if (!report_.stopped || !gate_.stop_shown()) return; // a request that came too late is the next context's
-    const std::scoped_lock lock(request_mutex_);
-    requested_ = false;
+    // A request that came too late to be shown belongs to the next context.
+    if (report_.stopped && gate_.stop_shown()) requested_.store(false, std::memory_order_relaxed);
 }
 
 void JoinContext::run_post_hooks() {

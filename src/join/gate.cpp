@@ -32,10 +32,9 @@ void Gate::leave_disarmed() noexcept {
     state_.store(0, std::memory_order_release);
 }
 
-void Gate::arm(std::shared_ptr<JoinContext> context, uint64_t number, bool request) {
+void Gate::arm(std::shared_ptr<JoinContext> context, uint64_t number) {
     context_ = std::move(context);
-    number_ = static_cast<uint32_t>(number);
-    requested_.store(request, std::memory_order_relaxed);
+    number_.store(number, std::memory_order_relaxed);
     shown_.store(false, std::memory_order_relaxed);
     agreed_.store(false, std::memory_order_relaxed);
     in_uses_.store(true, std::memory_order_relaxed);

@@ -38,18 +38,22 @@ class Gate final : public Group::Tagger {
 
     // Only inside.
     const std::shared_ptr<JoinContext> &context() const { return context_; }
-    void arm(std::shared_ptr<JoinContext> context, uint64_t number, bool request);
+    void arm(std::shared_ptr<JoinContext> context, uint64_t number);
     std::shared_ptr<JoinContext> disarm();
     /// Operations from here on belong to this use, as shadows or not.
     void begin_use(uint64_t use, bool shadow) {
-        tag_.store((number_ & 0xff) << 16 | static_cast<uint32_t>(use & 0xffff), std::memory_order_relaxed);
+        const uint64_t number = number_.load(std::memory_order_relaxed);
+        tag_.store(static_cast<uint32_t>((number & 0xff) << 16 | (use & 0xffff)), std::memory_order_relaxed);
         shadow_.store(shadow, std::memory_order_relaxed);
     }
     /// Operations from here on are those of post hooks: no shadows, and too late to ask for a stop.
     void begin_post();
 
-    void request_stop() { requested_.store(true, std::memory_order_relaxed); }
-    bool stop_requested() const { return requested_.load(std::memory_order_relaxed); }
+    /// From any thread, also from a signal handler. Without effect if that context is not armed any more.
+    void request_stop(uint64_t number) { requested_.store(number, std::memory_order_relaxed); }
+    bool stop_requested() const {
+        return requested_.load(std::memory_order_relaxed) == number_.load(std::memory_order_relaxed);
+    }
     /// A request has been shown to the others.
     void note_shown() { shown_.store(true, std::memory_order_relaxed); }
     bool stop_shown() const { return shown_.load(std::memory_order_relaxed); }
@@ -78,12 +82,12 @@ class Gate final : public Group::Tagger {
     std::atomic<bool> armed_{false};
     std::atomic<bool> in_hook_{false};
     std::shared_ptr<JoinContext> context_; ///< only inside
-    uint32_t number_ = 0;                  ///< of the armed context; only inside
 
-    std::atomic<uint32_t> tag_{0}; ///< context (8 bits), use (16)
+    std::atomic<uint64_t> number_{0};               ///< of the context armed last
+    std::atomic<uint64_t> requested_{~uint64_t{0}}; ///< the context that is to stop
+    std::atomic<uint32_t> tag_{0};                  ///< context (8 bits), use (16)
     std::atomic<bool> shadow_{false};
     std::atomic<bool> in_uses_{false}; ///< not in post hooks
-    std::atomic<bool> requested_{false};
     std::atomic<bool> shown_{false};
     std::atomic<bool> agreed_{false};
 };

@@ -70,31 +70,27 @@ void JoinContext::start() {
     mine.rounds.store(0, std::memory_order_relaxed);
     mine.stop_at.store(no_stop, std::memory_order_relaxed);
     mine.digest.store(digest_, std::memory_order_relaxed);
-    {
-        const std::scoped_lock lock(request_mutex_);
-        for (size_t i = 0; i < joinables_.size(); i++) {
-            joinables_[i]->context_ = this;
-            joinables_[i]->index_ = static_cast<int32_t>(i);
-        }
-        gate_.arm(shared_from_this(), number_, requested_);
-        armed_.store(true, std::memory_order_release);
+    for (size_t i = 0; i < joinables_.size(); i++) {
+        joinables_[i]->context_ = this;
+        joinables_[i]->index_ = static_cast<int32_t>(i);
     }
+    gate_.arm(shared_from_this(), number_);
+    armed_.store(number_, std::memory_order_seq_cst); // stop() sees this, or this sees its request
+    if (requested_.load(std::memory_order_seq_cst)) gate_.request_stop(number_);
     publish(0, false);
 }
 
 /// By the gate, on every way out.
 void JoinContext::disarmed() {
-    const std::scoped_lock lock(request_mutex_);
     rounds_by_rank_ = rounds(); // the next context may overwrite the board
     report_.joined = joined_now();
     for (const auto &joinable : joinables_) joinable->context_ = nullptr;
-    armed_.store(false, std::memory_order_release);
+    armed_.store(0, std::memory_order_release);
 }
 
 void JoinContext::stop() {
-    const std::scoped_lock lock(request_mutex_);
-    requested_ = true;
-    if (armed_.load(std::memory_order_relaxed)) gate_.request_stop();
+    requested_.store(true, std::memory_order_seq_cst);
+    if (const uint64_t number = armed_.load(std::memory_order_seq_cst)) gate_.request_stop(number);
 }
 
 void JoinContext::abort(const std::string &reason) {
@@ -270,7 +266,7 @@ bool JoinContext::stopped() {
     const std::shared_ptr<JoinContext> keep = shared_from_this();
     if (options_.disabled || !gate_.armed()) return false;
     const Gate::Inside inside(gate_, "stopped");
-    if (gate_.context() != keep || leaving_) return leaving_ && armed_;
+    if (gate_.context() != keep || leaving_) return leaving_ && armed_ != 0;
     leaving_mark([&] {
         group_->drain(); // what the operations of the round say is then known, here as on every rank
         board_.watch().check_own();

@@ -6,7 +6,6 @@
 #include "join/head.hpp"
 #include "join/joinable.hpp"
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,7 +46,7 @@ class JoinContext : public std::enable_shared_from_this<JoinContext> {
 
     void start();
     void finish();
-    void stop(); ///< from any thread
+    void stop(); ///< from any thread, also from a signal handler
     bool stopped();
     void abort(const std::string &reason); ///< from any thread
     JoinReport report() const;
@@ -104,9 +103,8 @@ class JoinContext : public std::enable_shared_from_this<JoinContext> {
     int32_t size_;
     uint32_t digest_ = 0;
 
-    std::mutex request_mutex_;
-    bool requested_ = false; ///< a stop that no finish has answered yet; the mutex guards it, and arming
-    std::atomic<bool> armed_{false};
+    std::atomic<bool> requested_{false}; ///< a stop that no finish has answered yet
+    std::atomic<uint64_t> armed_{0};     ///< the number while armed, else 0
 
     // Since the last start.
     uint64_t number_ = 0;        ///< of the context in its group

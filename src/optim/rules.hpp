@@ -23,8 +23,9 @@ template <class T> struct SgdFactors {
 
 enum class Momentum : unsigned char { none, first, later };
 
-template <bool Decay, Momentum Kind, bool Nesterov, class T>
-void sgd(const SgdFactors<T> &f, size_t count, T *__restrict param, const T *__restrict grad, [[maybe_unused]] T *__restrict buffer) {
+template <bool Decay, Momentum Kind, bool Nesterov, class T> void sgd(const SgdFactors<T> &f, size_t count,
+                                                                      T *__restrict param, const T *__restrict grad,
+                                                                      [[maybe_unused]] T *__restrict buffer) {
     for (size_t i = 0; i < count; i++) {
         T g = f.sign * grad[i];
         if constexpr (Decay) g = g + f.weight_decay * param[i];
@@ -66,9 +67,9 @@ template <class T, class Values> AdamFactors<T> adam_factors(const Values &h, bo
     return f;
 }
 
-template <bool Decay, bool AmsGrad, class T>
-void adam(const AdamFactors<T> &f, size_t count, T *__restrict param, const T *__restrict grad, T *__restrict average,
-          T *__restrict square, [[maybe_unused]] T *__restrict largest) {
+template <bool Decay, bool AmsGrad, class T> void adam(const AdamFactors<T> &f, size_t count, T *__restrict param,
+                                                       const T *__restrict grad, T *__restrict average,
+                                                       T *__restrict square, [[maybe_unused]] T *__restrict largest) {
     for (size_t i = 0; i < count; i++) {
         const T p = param[i] * f.keep;
         T g = f.sign * grad[i];

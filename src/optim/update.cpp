@@ -52,10 +52,14 @@ template <class T> void apply_adam(const Hyper &h, bool decoupled, const Update 
 
 template <class T> void apply_typed(const Rule &rule, const Hyper &hyper, const Update &update) {
     switch (rule.id) {
-    case UJOIN_OPTIMIZER_SGD: return apply_sgd<T>(hyper, update);
-    case UJOIN_OPTIMIZER_ADAM: return apply_adam<T>(hyper, false, update);
-    case UJOIN_OPTIMIZER_ADAMW: return apply_adam<T>(hyper, true, update);
-    default: fail(UJOIN_E_INTERNAL, "no update rule with number ", rule.id);
+    case UJOIN_OPTIMIZER_SGD:
+        return apply_sgd<T>(hyper, update);
+    case UJOIN_OPTIMIZER_ADAM:
+        return apply_adam<T>(hyper, false, update);
+    case UJOIN_OPTIMIZER_ADAMW:
+        return apply_adam<T>(hyper, true, update);
+    default:
+        fail(UJOIN_E_INTERNAL, "no update rule with number ", rule.id);
     }
 }
 
@@ -69,9 +73,12 @@ unsigned needed_states(const Rule &rule, const Hyper &hyper) {
 void apply(const Rule &rule, const Hyper &hyper, ujoin_dtype dtype, const Update &update) {
     if (update.count == 0) return;
     switch (dtype) {
-    case UJOIN_F32: return apply_typed<float>(rule, hyper, update);
-    case UJOIN_F64: return apply_typed<double>(rule, hyper, update);
-    default: fail(UJOIN_E_INTERNAL, "no update rules for element type ", dtype);
+    case UJOIN_F32:
+        return apply_typed<float>(rule, hyper, update);
+    case UJOIN_F64:
+        return apply_typed<double>(rule, hyper, update);
+    default:
+        fail(UJOIN_E_INTERNAL, "no update rules for element type ", dtype);
     }
 }
 

@@ -143,6 +143,14 @@ void ProcessSet::sweep() {
     for (size_t i = 0; i < workers_.size(); i++)
         if (workers_[i].exit_watch) exit_ready(i);
     sweeping_ = false;
+    // Which of them was first, nobody has seen. An exit is more likely the answer to a death than its cause.
+    std::scoped_lock lock(mutex_);
+    if (first_failure_ < 0 || records_[static_cast<size_t>(first_failure_)].exit.signal != 0) return;
+    for (size_t i = 0; i < records_.size(); i++)
+        if (records_[i].failed && records_[i].state == UJOIN_WORKER_SIGNALED) {
+            first_failure_ = static_cast<int32_t>(i);
+            return;
+        }
 }
 
 // ------------------------------------------------------------------------------------------------------------- the end

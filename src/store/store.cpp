@@ -129,7 +129,7 @@ std::shared_ptr<Store> Store::open(const std::string &url, const Options &given)
     return std::make_shared<View>(std::move(core), "");
 }
 
-std::shared_ptr<Store> Store::with_prefix(std::shared_ptr<Store> store, const std::string &prefix) {
+std::shared_ptr<Store> Store::with_prefix(const std::shared_ptr<Store> &store, const std::string &prefix) {
     const auto *view = dynamic_cast<const View *>(store.get());
     if (!view) fail(UJOIN_E_INTERNAL, "a prefix needs a store that Store::open made");
     if (view->prefix().size() + prefix.size() >= max_key)

@@ -22,7 +22,7 @@ class Store {
     };
     /// "memory://name", "file:///path", "tcp://host:port".
     static std::shared_ptr<Store> open(const std::string &url, const Options &options);
-    static std::shared_ptr<Store> with_prefix(std::shared_ptr<Store> store, const std::string &prefix);
+    static std::shared_ptr<Store> with_prefix(const std::shared_ptr<Store> &store, const std::string &prefix);
 
     virtual ~Store() = default;
     virtual const std::string &url() const = 0;

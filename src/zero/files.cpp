@@ -10,6 +10,7 @@
 #include <memory>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 namespace ujoin {
 namespace {
@@ -18,9 +19,20 @@ constexpr size_t largest_transfer = size_t{1} << 30;
 
 std::string quoted(const std::string &path) { return cat('"', path, '"'); }
 
+/// By which a file that has no name can be given one.
+std::string own_name(int fd) { return cat("/proc/self/fd/", fd); }
+
 } // namespace
 
 NewFile::NewFile(std::string path) : path_(std::move(path)) {
+    // Without a name until it is whole: a process that is killed leaves nothing behind.
+    struct stat info {};
+    if (::lstat(path_.c_str(), &info) != 0)
+        fd_.reset(::open(directory_of(path_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
+    if (fd_ && ::access(own_name(fd_.get()).c_str(), F_OK) == 0) {
+        named_ = false;
+        return;
+    }
     fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (!fd_) {
         kept_ = true; // not ours
@@ -29,7 +41,7 @@ NewFile::NewFile(std::string path) : path_(std::move(path)) {
 }
 
 NewFile::~NewFile() {
-    if (!kept_) ::unlink(path_.c_str());
+    if (!kept_ && named_) ::unlink(path_.c_str());
 }
 
 void NewFile::write(const void *data, size_t size) {
@@ -48,6 +60,11 @@ void NewFile::write(const void *data, size_t size) {
 
 void NewFile::finish(bool sync) {
     if (sync && ::fsync(fd_.get()) != 0) fail_errno(errno, cat("cannot bring ", quoted(path_), " to the disk"));
+    if (!named_) {
+        if (::linkat(AT_FDCWD, own_name(fd_.get()).c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+            fail_errno(errno, cat("cannot create ", quoted(path_)));
+        named_ = true;
+    }
     if (::close(fd_.release()) != 0 && errno != EINTR) fail_errno(errno, cat("cannot close ", quoted(path_)));
 }
 
@@ -99,7 +116,8 @@ void make_directory(const std::string &path) {
     if (::mkdir(path.c_str(), 0777) == 0) return;
     const int error = errno;
     struct stat info {};
-    if (error != EEXIST || ::stat(path.c_str(), &info) != 0) fail_errno(error, cat("cannot make the directory ", quoted(path)));
+    if (error != EEXIST || ::stat(path.c_str(), &info) != 0)
+        fail_errno(error, cat("cannot make the directory ", quoted(path)));
     if (!S_ISDIR(info.st_mode)) fail_errno(ENOTDIR, quoted(path));
 }
 
@@ -127,7 +145,8 @@ void remove_files(const std::string &directory, const std::function<bool(const s
     while (const dirent *entry = ::readdir(list.get())) {
         if (!wanted(entry->d_name)) continue;
         const std::string path = cat(directory, '/', entry->d_name);
-        if (::unlink(path.c_str()) != 0 && errno != ENOENT) log_warning("cannot remove ", quoted(path), ": ", errno_text(errno));
+        if (::unlink(path.c_str()) != 0 && errno != ENOENT)
+            log_warning("cannot remove ", quoted(path), ": ", errno_text(errno));
     }
 }
 

@@ -8,7 +8,8 @@
 
 namespace ujoin {
 
-/// A file that is being written under a name of its own. Unless keep() is called it is removed again.
+/// A new file. It has its name only from finish() on, where the file system can do that. Unless keep() or rename_to() is
+/// called it is removed again.
 class NewFile {
   public:
     /// Throws UJOIN_E_SYSTEM; the file must not exist.
@@ -18,7 +19,7 @@ class NewFile {
     NewFile &operator=(const NewFile &) = delete;
 
     void write(const void *data, size_t size);
-    /// Closes it, on the disk if `sync`.
+    /// Closes it, on the disk if `sync`, and gives it its name.
     void finish(bool sync);
     void rename_to(const std::string &path);
     void keep() { kept_ = true; }
@@ -30,6 +31,7 @@ class NewFile {
     os::Fd fd_;
     uint64_t bytes_ = 0;
     bool kept_ = false;
+    bool named_ = true;
 };
 
 /// A file that is read. Only regular files: a pipe or a device could block for ever.

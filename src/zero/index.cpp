@@ -53,7 +53,9 @@ const Json &field(const Json &json, const char *name, Json::value_t type) {
     return *found;
 }
 
-std::string text_field(const Json &json, const char *name) { return field(json, name, Json::value_t::string).get<std::string>(); }
+std::string text_field(const Json &json, const char *name) {
+    return field(json, name, Json::value_t::string).get<std::string>();
+}
 uint64_t count_field(const Json &json, const char *name) {
     return field(json, name, Json::value_t::number_unsigned).get<uint64_t>();
 }
@@ -84,7 +86,8 @@ CheckpointIndex read_text(const std::string &text) {
     if (const uint64_t version = count_field(json, "version"); version != format_version)
         fail(UJOIN_E_UNSUPPORTED, "the format has version ", version, "; this library reads ", format_version);
     json.erase("checksum");
-    if (checksum_of(json) != expected) fail(UJOIN_E_MISMATCH, "damaged: its checksum is ", checksum_of(json), ", it should be ", expected);
+    if (checksum_of(json) != expected)
+        fail(UJOIN_E_MISMATCH, "damaged: its checksum is ", checksum_of(json), ", it should be ", expected);
     CheckpointIndex index;
     index.optimizer = text_field(json, "optimizer");
     for (const Json &group : field(json, "groups", Json::value_t::array)) index.groups.push_back(read_group(group));

@@ -42,7 +42,8 @@ Facts Layout::facts_of_group(int32_t group) const {
         if (param.group == group) list.push_back(param);
     add_facts(list, params.size() - list.size(), facts);
     for (size_t i = 0; i < rule->hypers.size(); i++)
-        facts.emplace_back(cat("hyper-parameter ", rule->hypers[i].name), number_text(hypers[static_cast<size_t>(group)][i]));
+        facts.emplace_back(cat("hyper-parameter ", rule->hypers[i].name),
+                           number_text(hypers[static_cast<size_t>(group)][i]));
     return facts;
 }
 

@@ -36,7 +36,8 @@ bool split_name(const std::string &name, const std::string &prefix, std::string 
 /// Reads one rank's file. Numbers and the program's items are collected first and taken when all has been read.
 class StateFile {
   public:
-    StateFile(const Layout &layout, Staging &staging, SafetensorsReader &reader) : layout_(layout), staging_(staging), reader_(reader) {}
+    StateFile(const Layout &layout, Staging &staging, SafetensorsReader &reader)
+        : layout_(layout), staging_(staging), reader_(reader) {}
 
     void read() {
         const size_t count = reader_.tensors().size();
@@ -110,8 +111,8 @@ void check_file(const SafetensorsReader &reader, const IndexFile &expected) {
     if (reader.bytes() != expected.bytes)
         fail(UJOIN_E_MISMATCH, '"', reader.path(), "\" has ", reader.bytes(), " bytes; the index says ", expected.bytes);
     if (reader.metadata(checksum_key) != expected.checksum)
-        fail(UJOIN_E_MISMATCH, '"', reader.path(), "\" has checksum \"", reader.metadata(checksum_key), "\"; the index says ",
-             expected.checksum);
+        fail(UJOIN_E_MISMATCH, '"', reader.path(), "\" has checksum \"", reader.metadata(checksum_key),
+             "\"; the index says ", expected.checksum);
 }
 
 void read_parameters(const Layout &layout, Staging &staging, SafetensorsReader &reader) {
@@ -123,8 +124,9 @@ void read_parameters(const Layout &layout, Staging &staging, SafetensorsReader &
             index[i] = staging.find(tensor.name);
             const ZeroParam &param = layout.params[index[i]];
             if (tensor.dtype != param.dtype || tensor.shape != param.shape)
-                fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" is ", dtype_name(tensor.dtype), ' ', shape_text(tensor.shape),
-                     ", but the parameter is ", dtype_name(param.dtype), ' ', shape_text(param.shape));
+                fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" is ", dtype_name(tensor.dtype), ' ',
+                     shape_text(tensor.shape), ", but the parameter is ", dtype_name(param.dtype), ' ',
+                     shape_text(param.shape));
         }
         if (index.size() == layout.params.size()) return; // names are unique: none is missing
         std::vector<bool> there(layout.params.size());
@@ -153,10 +155,11 @@ void check_groups(const Layout &layout, const CheckpointIndex &index, Staging &s
             fail(UJOIN_E_MISMATCH, "param group ", g, " has ", saved.size(), " parameters; here it has ", names.size());
         for (size_t i = 0; i < names.size(); i++)
             if (saved[i] != names[i])
-                fail(UJOIN_E_MISMATCH, "parameter ", i, " of param group ", g, " is \"", saved[i], "\"; here it is \"", names[i], '"');
+                fail(UJOIN_E_MISMATCH, "parameter ", i, " of param group ", g, " is \"", saved[i], "\"; here it is \"",
+                     names[i], '"');
         if (index.groups[g].hypers.size() != layout.rule->hypers.size())
-            fail(UJOIN_E_MISMATCH, "param group ", g, " has ", index.groups[g].hypers.size(), " hyper-parameters; ", layout.rule->name,
-                 " has ", layout.rule->hypers.size());
+            fail(UJOIN_E_MISMATCH, "param group ", g, " has ", index.groups[g].hypers.size(), " hyper-parameters; ",
+                 layout.rule->name, " has ", layout.rule->hypers.size());
         for (const auto &[name, value] : index.groups[g].hypers) staging.take_hyper(static_cast<int64_t>(g), name, value);
     }
 }
@@ -168,8 +171,8 @@ void read_directory(const Zero &zero, const SaveRequest &request, Staging &stagi
     const auto ranks = static_cast<size_t>(zero.group().size());
     about(index_path, [&] {
         if (index.files.size() != ranks)
-            fail(UJOIN_E_UNSUPPORTED, "it was saved by ", index.files.size(), " ranks and can only be loaded by as many; this group has ",
-                 ranks);
+            fail(UJOIN_E_UNSUPPORTED, "it was saved by ", index.files.size(),
+                 " ranks and can only be loaded by as many; this group has ", ranks);
         check_groups(layout, index, staging);
         if ((request.parts & UJOIN_SAVE_PARAMETERS) != 0 && index.parameters.name.empty())
             fail(UJOIN_E_MISMATCH, "it was saved without parameters");

@@ -14,7 +14,8 @@ namespace {
 std::string place(size_t index) { return cat("params[", index, "]"); }
 
 void read_type(const ujoin_param &given, const std::string &where, ZeroParam &param) {
-    if (!dtype_known(given.dtype)) fail_invalid(where, ".dtype is ", given.dtype, "; expected a value of ujoin_dtype_value");
+    if (!dtype_known(given.dtype))
+        fail_invalid(where, ".dtype is ", given.dtype, "; expected a value of ujoin_dtype_value");
     if (given.dtype == UJOIN_F16 || given.dtype == UJOIN_BF16)
         fail(UJOIN_E_UNSUPPORTED, where, ".dtype is ", dtype_name(given.dtype), "; this version has rules for f32 and f64");
     if (given.dtype != UJOIN_F32 && given.dtype != UJOIN_F64)
@@ -45,7 +46,8 @@ void read_shape(const ujoin_param &given, const std::string &where, ZeroParam &p
     param.count = shape_count(param.shape.data(), param.shape.size(), dtype_size(param.dtype), where + ".shape");
     param.bytes = param.count * dtype_size(param.dtype);
     if (given.count != 0 && given.count != param.count)
-        fail_invalid(where, ".count is ", given.count, ", but its shape ", shape_text(param.shape), " has ", param.count, " elements");
+        fail_invalid(where, ".count is ", given.count, ", but its shape ", shape_text(param.shape), " has ", param.count,
+                     " elements");
 }
 
 bool aligned(const void *data, ujoin_dtype dtype) { return reinterpret_cast<uintptr_t>(data) % dtype_size(dtype) == 0; }
@@ -122,7 +124,9 @@ std::vector<ZeroParam> read_params(const ujoin_param *params, size_t count, cons
         read_shape(params[i], where, param);
         read_memory(params[i], where, param);
         const auto [other, added] = index_by_name.emplace(param.name, known.size() + i);
-        if (!added) fail_invalid("parameters ", other->second, " and ", known.size() + i, " have the same name, \"", param.name, '"');
+        if (!added)
+            fail_invalid("parameters ", other->second, " and ", known.size() + i, " have the same name, \"", param.name,
+                         '"');
     }
     check_overlap(known, list);
     return list;
@@ -162,8 +166,8 @@ void check_same(Group &group, const Facts &facts) {
     const std::pair<std::string, std::string> nothing{"", "nothing"};
     const auto &a = i < first.size() ? first[i] : nothing;
     const auto &b = i < other.size() ? other[i] : nothing;
-    Error error(UJOIN_E_MISMATCH, cat("ranks differ in ", a.first.empty() ? b.first : a.first, ": rank 0 has ", a.second, ", rank ",
-                                      rank, " has ", b.second));
+    Error error(UJOIN_E_MISMATCH, cat("ranks differ in ", a.first.empty() ? b.first : a.first, ": rank 0 has ", a.second,
+                                      ", rank ", rank, " has ", b.second));
     throw error.with_ranks({0, rank});
 }
 

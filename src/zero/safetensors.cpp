@@ -32,7 +32,8 @@ std::string header_text(const std::vector<FileTensor> &tensors, const std::map<s
     text += '}';
     for (const FileTensor &tensor : tensors)
         text += cat(',', quoted_json(tensor.name), ":{\"dtype\":\"", safetensors_dtype_name(tensor.dtype), "\",\"shape\":[",
-                    join_list(tensor.shape, ","), "],\"data_offsets\":[", tensor.offset, ',', tensor.offset + tensor.bytes, "]}");
+                    join_list(tensor.shape, ","), "],\"data_offsets\":[", tensor.offset, ',', tensor.offset + tensor.bytes,
+                    "]}");
     text += '}';
     text.append((8 - text.size() % 8) % 8, ' ');
     return text;
@@ -55,8 +56,8 @@ std::string write_safetensors(NewFile &file, std::vector<FileTensor> tensors, st
     metadata[checksum_key] = checksum.hex();
     const std::string header = header_text(tensors, metadata);
     if (header.size() > max_safetensors_header)
-        fail(UJOIN_E_UNSUPPORTED, "the header of \"", file.path(), "\" would have ", header.size(), " bytes; the format allows ",
-             max_safetensors_header);
+        fail(UJOIN_E_UNSUPPORTED, "the header of \"", file.path(), "\" would have ", header.size(),
+             " bytes; the format allows ", max_safetensors_header);
     unsigned char length[8];
     for (size_t i = 0; i < 8; i++) length[i] = static_cast<unsigned char>(header.size() >> (8 * i));
     file.write(length, sizeof length);
@@ -66,13 +67,15 @@ std::string write_safetensors(NewFile &file, std::vector<FileTensor> tensors, st
 }
 
 SafetensorsReader::SafetensorsReader(const std::string &path) : file_(path) {
-    if (file_.bytes() < 8) fail(UJOIN_E_MISMATCH, "\"", path, "\" is no safetensors file: it has ", file_.bytes(), " bytes");
+    if (file_.bytes() < 8)
+        fail(UJOIN_E_MISMATCH, "\"", path, "\" is no safetensors file: it has ", file_.bytes(), " bytes");
     unsigned char bytes[8];
     file_.read(bytes, sizeof bytes);
     uint64_t length = 0;
     for (size_t i = 0; i < 8; i++) length |= uint64_t{bytes[i]} << (8 * i);
     if (length > max_safetensors_header || length > file_.bytes() - 8)
-        fail(UJOIN_E_MISMATCH, "\"", path, "\": the header's length is ", length, ", but the file has ", file_.bytes(), " bytes");
+        fail(UJOIN_E_MISMATCH, "\"", path, "\": the header's length is ", length, ", but the file has ", file_.bytes(),
+             " bytes");
     std::string header(length, '\0');
     file_.read(header.data(), header.size());
     try {

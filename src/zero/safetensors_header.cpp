@@ -28,12 +28,15 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
     bool null() override { return wrong("null"); }
     bool boolean(bool) override { return wrong("a boolean"); }
     bool number_integer(number_integer_t value) override { return bad(cat("the number ", value, " is negative")); }
-    bool number_float(number_float_t, const string_t &text) override { return bad(cat("the number ", text, " is no integer")); }
+    bool number_float(number_float_t, const string_t &text) override {
+        return bad(cat("the number ", text, " is no integer"));
+    }
     bool binary(binary_t &) override { return wrong("binary data"); }
 
     bool number_unsigned(number_unsigned_t value) override {
         if (where_ != Where::shape && where_ != Where::offsets) return wrong("a number");
-        if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return bad(cat("the number ", value, " is too large"));
+        if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+            return bad(cat("the number ", value, " is too large"));
         if (where_ == Where::shape) {
             if (tensors.back().shape.size() == max_dimensions) return bad("too many dimensions");
             tensors.back().shape.push_back(static_cast<int64_t>(value));
@@ -132,8 +135,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
             return bad(error.text());
         }
         if (count * dtype_size(tensor.dtype) != tensor.bytes)
-            return bad(cat("data_offsets span ", tensor.bytes, " bytes, but ", dtype_name(tensor.dtype), ' ', shape_text(tensor.shape),
-                           " has ", count * dtype_size(tensor.dtype)));
+            return bad(cat("data_offsets span ", tensor.bytes, " bytes, but ", dtype_name(tensor.dtype), ' ',
+                           shape_text(tensor.shape), " has ", count * dtype_size(tensor.dtype)));
         return true;
     }
 
@@ -151,7 +154,8 @@ void check_names(const std::vector<FileTensor> &tensors) {
     names.reserve(tensors.size());
     for (const FileTensor &tensor : tensors) names.push_back(&tensor.name);
     std::sort(names.begin(), names.end(), [](const std::string *a, const std::string *b) { return *a < *b; });
-    const auto twice = std::adjacent_find(names.begin(), names.end(), [](const std::string *a, const std::string *b) { return *a == *b; });
+    const auto twice =
+        std::adjacent_find(names.begin(), names.end(), [](const std::string *a, const std::string *b) { return *a == *b; });
     if (twice != names.end()) fail(UJOIN_E_MISMATCH, "the header: tensor \"", **twice, "\" is given twice");
 }
 

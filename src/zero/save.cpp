@@ -27,8 +27,11 @@ void add_program_item(const StateItem &item, std::vector<FileTensor> &tensors) {
     case UJOIN_ITEM_TENSOR:
         tensors.push_back({"program/tensor/" + item.key, item.dtype, item.shape, 0, item.bytes, item.data.data()});
         break;
-    case UJOIN_ITEM_TEXT: tensors.push_back(bytes_tensor("program/text/" + item.key, item)); break;
-    default: tensors.push_back(bytes_tensor("program/bytes/" + item.key, item));
+    case UJOIN_ITEM_TEXT:
+        tensors.push_back(bytes_tensor("program/text/" + item.key, item));
+        break;
+    default:
+        tensors.push_back(bytes_tensor("program/bytes/" + item.key, item));
     }
 }
 
@@ -40,8 +43,8 @@ std::string write_state(const Zero &zero, const State &extra, NewFile &file) {
         const ZeroParam &param = layout.params[i];
         for (size_t place = 0; place < layout.rule->states.size(); place++)
             if ((state.valid >> place & 1U) != 0)
-                tensors.push_back({cat("state/", layout.rule->states[place], '/', param.name), param.dtype, param.shape, 0, param.bytes,
-                                   state.tensors[place].data()});
+                tensors.push_back({cat("state/", layout.rule->states[place], '/', param.name), param.dtype, param.shape, 0,
+                                   param.bytes, state.tensors[place].data()});
         if (layout.rule->counts_steps && state.valid != 0)
             tensors.push_back({cat("state/step/", param.name), UJOIN_I64, {}, 0, sizeof state.step, &state.step});
     }
@@ -63,7 +66,8 @@ CheckpointIndex describe(const Layout &layout) {
     for (size_t group = 0; group < layout.hypers.size(); group++)
         for (size_t i = 0; i < layout.rule->hypers.size(); i++)
             index.groups[group].hypers.emplace_back(layout.rule->hypers[i].name, layout.hypers[group][i]);
-    for (const ZeroParam &param : layout.params) index.groups[static_cast<size_t>(param.group)].params.push_back(param.name);
+    for (const ZeroParam &param : layout.params)
+        index.groups[static_cast<size_t>(param.group)].params.push_back(param.name);
     return index;
 }
 
@@ -79,8 +83,8 @@ void save_parameters_alone(Zero &zero, const SaveRequest &request, const std::st
         file.rename_to(request.path);
         remove_files(directory, [&](const std::string &other) { // of saves that were killed
             const std::string begin = cat('.', name, '.');
-            return other.size() == begin.size() + 20 && other.rfind(begin, 0) == 0 && is_random_id(other.substr(begin.size(), 16)) &&
-                   other.compare(other.size() - 4, 4, ".tmp") == 0;
+            return other.size() == begin.size() + 20 && other.rfind(begin, 0) == 0 &&
+                   is_random_id(other.substr(begin.size(), 16)) && other.compare(other.size() - 4, 4, ".tmp") == 0;
         });
         if (request.sync) sync_directory(directory);
     });
@@ -100,7 +104,8 @@ class DirectorySave {
         for (const std::string &line : group_.exchange(cat(state_.bytes, ' ', state_.checksum))) {
             const size_t space = line.find(' ');
             const auto rank = static_cast<int32_t>(ranks_.size());
-            ranks_.push_back({state_file_name(id_, rank), std::strtoull(line.c_str(), nullptr, 10), line.substr(space + 1)});
+            ranks_.push_back(
+                {state_file_name(id_, rank), std::strtoull(line.c_str(), nullptr, 10), line.substr(space + 1)});
         }
         for (NewFile &file : files_) file.keep(); // from here on rank 0 decides what becomes of them
         together(group_, [&] {
@@ -154,7 +159,8 @@ class DirectorySave {
             struct stat info {};
             const std::string path = in_directory(file.name);
             if (::stat(path.c_str(), &info) != 0)
-                fail_errno(errno, cat("\"", path, "\", which another rank wrote, cannot be found; all ranks must see one directory"));
+                fail_errno(errno, cat("\"", path,
+                                      "\", which another rank wrote, cannot be found; all ranks must see one directory"));
             if (static_cast<uint64_t>(info.st_size) != file.bytes)
                 fail(UJOIN_E_SYSTEM, '"', path, "\" has ", info.st_size, " bytes, but ", file.bytes, " were written");
         }

@@ -54,11 +54,12 @@ void *Staging::take_tensor(size_t index, const std::string &key, ujoin_dtype dty
     if (name == names.end())
         fail(UJOIN_E_MISMATCH, '"', key, "\" of parameter \"", param.name, "\" is no state of ", layout_.rule->name);
     if (dtype != param.dtype || shape != param.shape)
-        fail(UJOIN_E_MISMATCH, '"', key, "\" of parameter \"", param.name, "\" is ", dtype_name(dtype), ' ', shape_text(shape),
-             ", but the parameter is ", dtype_name(param.dtype), ' ', shape_text(param.shape));
+        fail(UJOIN_E_MISMATCH, '"', key, "\" of parameter \"", param.name, "\" is ", dtype_name(dtype), ' ',
+             shape_text(shape), ", but the parameter is ", dtype_name(param.dtype), ' ', shape_text(param.shape));
     const auto place = static_cast<size_t>(name - names.begin());
     ParamState &state = states[index];
-    if ((state.valid >> place & 1U) != 0) fail(UJOIN_E_MISMATCH, '"', key, "\" of parameter \"", param.name, "\" is there twice");
+    if ((state.valid >> place & 1U) != 0)
+        fail(UJOIN_E_MISMATCH, '"', key, "\" of parameter \"", param.name, "\" is there twice");
     state.valid |= 1U << place;
     if (!layout_.owns(index)) return nullptr;
     state.tensors[place].resize(param.bytes);

@@ -9,7 +9,9 @@ namespace {
 
 /// What makes an item the same as another: two are never in one list.
 std::string identity(ujoin_item_owner owner, int32_t group, const std::string &param, const std::string &key) {
-    const std::string scope = owner == UJOIN_ITEM_OF_PARAM ? param : owner == UJOIN_ITEM_OF_GROUP ? cat(group) : std::string();
+    const std::string scope = owner == UJOIN_ITEM_OF_PARAM   ? param
+                              : owner == UJOIN_ITEM_OF_GROUP ? cat(group)
+                                                             : std::string();
     return cat(owner, '/', scope.size(), '/', scope, key);
 }
 
@@ -38,7 +40,8 @@ void State::set(StateItem item) {
     const std::string id = identity(item);
     Pointer next = std::make_shared<const StateItem>(std::move(item));
     const auto less = [](const Pointer &a, const Pointer &b) { return before(*a, *b); };
-    if (items_.size() == items_.capacity()) items_.reserve(2 * items_.size() + 8); // so that the list never lags behind the map
+    if (items_.size() == items_.capacity())
+        items_.reserve(2 * items_.size() + 8); // so that the list never lags behind the map
     auto [known, added] = by_identity_.try_emplace(id, next);
     if (!added) {
         items_.erase(std::find(items_.begin(), items_.end(), known->second));
@@ -54,20 +57,18 @@ const StateItem *State::find(const std::string &key) const {
 }
 
 size_t shape_count(const int64_t *shape, size_t ndim, size_t element_bytes, const std::string &what) {
-    size_t count = 1;
     bool empty = false;
+    bool too_large = false;
+    size_t bytes = element_bytes;
     for (size_t i = 0; i < ndim; i++) {
         if (shape[i] < 0) fail_invalid(what, ": dimension ", i, " is ", shape[i], "; it must be 0 or more");
-        if (shape[i] == 0) {
-            empty = true;
-        } else if (__builtin_mul_overflow(count, static_cast<size_t>(shape[i]), &count)) {
-            fail_invalid(what, ": the product of the shape is too large");
-        }
+        empty = empty || shape[i] == 0;
+        too_large =
+            too_large || __builtin_mul_overflow(bytes, static_cast<size_t>(shape[i]), &bytes) || bytes > SIZE_MAX / 4;
     }
-    size_t bytes = 0;
-    if (__builtin_mul_overflow(count, element_bytes, &bytes) || bytes > SIZE_MAX / 4)
-        fail_invalid(what, ": the product of the shape is too large");
-    return empty ? 0 : count;
+    if (empty) return 0;
+    if (too_large) fail_invalid(what, ": the product of the shape is too large");
+    return bytes / element_bytes;
 }
 
 std::string shape_text(const std::vector<int64_t> &shape) { return cat('[', join_list(shape), ']'); }

@@ -12,7 +12,8 @@ namespace ujoin {
 /// What a join context holds. The optimizer may be gone: then nothing of the program's may be touched.
 class Zero::Participant final : public Joinable {
   public:
-    Participant(std::shared_ptr<Group> group, std::weak_ptr<Zero> zero) : Joinable(std::move(group), "zero"), zero_(std::move(zero)) {}
+    Participant(std::shared_ptr<Group> group, std::weak_ptr<Zero> zero)
+        : Joinable(std::move(group), "zero"), zero_(std::move(zero)) {}
     void main_hook(const HookArgs &) override {
         const std::shared_ptr<Zero> zero = zero_.lock();
         if (!zero) fail_state("the optimizer was destroyed before its join context was finished");
@@ -24,9 +25,10 @@ class Zero::Participant final : public Joinable {
     std::weak_ptr<Zero> zero_;
 };
 
-Zero::Zero(std::shared_ptr<Group> group, const optim::Rule &rule, optim::Hyper defaults, int64_t idle_timeout_ms, Release release)
-    : release_(std::move(release)), group_(std::move(group)), defaults_(std::move(defaults)), idle_timeout_ms_(idle_timeout_ms),
-      layout_(rule, group_->rank(), group_->size()) {}
+Zero::Zero(std::shared_ptr<Group> group, const optim::Rule &rule, optim::Hyper defaults, int64_t idle_timeout_ms,
+           Release release)
+    : release_(std::move(release)), group_(std::move(group)), defaults_(std::move(defaults)),
+      idle_timeout_ms_(idle_timeout_ms), layout_(rule, group_->rank(), group_->size()) {}
 
 const std::shared_ptr<Joinable> &Zero::joinable() {
     if (!joinable_) joinable_ = std::make_shared<Participant>(group_, weak_from_this());
@@ -47,7 +49,9 @@ void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_
 
 void Zero::check_whole(const char *what) const {
     if (broken_ == 0) return;
-    const char *parts = broken_ == UJOIN_SAVE_STATE ? "state" : broken_ == UJOIN_SAVE_PARAMETERS ? "parameters" : "parameters and state";
+    const char *parts = broken_ == UJOIN_SAVE_STATE        ? "state"
+                        : broken_ == UJOIN_SAVE_PARAMETERS ? "parameters"
+                                                           : "parameters and state";
     fail_state("rank ", group_->rank(), ": ", what, " is not possible: a step failed half-way (", cause_, "); load ", parts,
                " anew, or make a new optimizer");
 }
@@ -64,8 +68,8 @@ ujoin_status Zero::step(ujoin_call_fn closure, void *closure_data) {
         last_error().text.clear();
         if (const ujoin_status status = closure(closure_data); status < 0) {
             const std::string cause = last_error().text;
-            fail(UJOIN_E_CALLBACK, "rank ", group_->rank(), ": the closure failed with ", status_name(status), cause.empty() ? "" : ": ",
-                 cause, "; nothing was changed");
+            fail(UJOIN_E_CALLBACK, "rank ", group_->rank(), ": the closure failed with ", status_name(status),
+                 cause.empty() ? "" : ": ", cause, "; nothing was changed");
         }
     }
     prepare();
@@ -88,7 +92,8 @@ void Zero::prepare() {
         if (!layout_.owns(i) || !param.grad) continue;
         const unsigned needed = optim::needed_states(rule, hyper_of(param.group));
         for (size_t place = 0; place < rule.states.size(); place++)
-            if ((needed >> place & 1U) != 0 && states_[i].tensors[place].size() != param.bytes) states_[i].tensors[place].resize(param.bytes);
+            if ((needed >> place & 1U) != 0 && states_[i].tensors[place].size() != param.bytes)
+                states_[i].tensors[place].resize(param.bytes);
     }
 }
 
@@ -166,7 +171,8 @@ double Zero::get_hyper(int32_t group, const std::string &name) const {
 }
 
 void Zero::set_gradient(size_t index, void *grad) {
-    if (index >= layout_.params.size()) fail_invalid("index is ", index, "; there are ", layout_.params.size(), " parameters");
+    if (index >= layout_.params.size())
+        fail_invalid("index is ", index, "; there are ", layout_.params.size(), " parameters");
     check_gradient(layout_.params[index], grad);
     layout_.params[index].grad = grad;
 }
@@ -183,8 +189,9 @@ void Zero::consolidate(int32_t to) {
 
 std::shared_ptr<State> Zero::state_dict() const {
     if (!consolidated_)
-        fail_state("rank ", group_->rank(), " has no consolidated state; all ranks must call zero_consolidate_state_dict with to = ",
-                   group_->rank(), " first");
+        fail_state("rank ", group_->rank(),
+                   " has no consolidated state; all ranks must call zero_consolidate_state_dict with to = ", group_->rank(),
+                   " first");
     return std::make_shared<State>(*consolidated_);
 }
 
@@ -199,7 +206,8 @@ void Zero::load_list(const State *list) {
     Facts facts;
     for (size_t g = 0; g < staging->hypers.size(); g++)
         for (size_t i = 0; i < layout_.rule->hypers.size(); i++)
-            facts.emplace_back(cat("loaded hyper-parameter ", layout_.rule->hypers[i].name, " of param group ", g), number_text(staging->hypers[g][i]));
+            facts.emplace_back(cat("loaded hyper-parameter ", layout_.rule->hypers[i].name, " of param group ", g),
+                               number_text(staging->hypers[g][i]));
     check_same(*group_, facts);
     commit(std::move(*staging), UJOIN_SAVE_STATE);
 }
@@ -210,7 +218,8 @@ void Zero::commit(Staging &&staging, int32_t parts) noexcept {
         states_.swap(staging.states);
     }
     for (size_t i = 0; i < staging.params.size(); i++)
-        if (!staging.params[i].empty()) std::memcpy(layout_.params[i].data, staging.params[i].data(), staging.params[i].size());
+        if (!staging.params[i].empty())
+            std::memcpy(layout_.params[i].data, staging.params[i].data(), staging.params[i].size());
     broken_ &= ~parts;
 }
 

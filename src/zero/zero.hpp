@@ -15,8 +15,9 @@ namespace ujoin {
 /// An optimizer whose state is sharded over a group.
 class Zero : public std::enable_shared_from_this<Zero> {
   public:
-    /// One without parameters; concerns this process alone. `defaults`: what the hyper-parameters of param groups start from.
-    Zero(std::shared_ptr<Group> group, const optim::Rule &rule, optim::Hyper defaults, int64_t idle_timeout_ms, Release release);
+    /// One without parameters; concerns this process alone. `defaults`: what hyper-parameters of param groups start from.
+    Zero(std::shared_ptr<Group> group, const optim::Rule &rule, optim::Hyper defaults, int64_t idle_timeout_ms,
+         Release release);
     Zero(const Zero &) = delete;
     Zero &operator=(const Zero &) = delete;
 

@@ -12,6 +12,9 @@ PASSES, ROUNDS = 5, 400
 
 
 class Nothing(Joinable):
+    def __init__(self):
+        super().__init__()
+
     def join_hook(self, **kwargs):
         return JoinHook()
 

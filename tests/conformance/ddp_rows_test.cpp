@@ -211,6 +211,83 @@ TEST_P(DdpCases, JOIN_01_divisor_and_parameters_after_a_rank_ran_out) {
     run_scalar(GetParam(), UJOIN_DIVISION_ACTIVE, four, {2.5F, 3, 3.5F, 4}, -0.3F);
 }
 
+namespace {
+
+ZeroPtr make_sgd(ujoin_group *group, std::vector<Tensor> &tensors, double lr) {
+    const std::vector<ujoin_param> params = params_of(tensors);
+    const ujoin_hyper hyper{"lr", lr};
+    ujoin_zero_options options{};
+    options.size = sizeof options;
+    options.hyper = &hyper;
+    options.hyper_count = 1;
+    ujoin_zero *zero = nullptr;
+    const ujoin_status status = zero_create(group, UJOIN_OPTIMIZER_SGD, params.data(), params.size(), &options, &zero);
+    EXPECT_EQ(status, UJOIN_OK) << ujoin_last_error();
+    return ZeroPtr(zero);
+}
+
+/// The rank that owns a parameter.
+int32_t owner_of(const ujoin_zero *zero, size_t param) {
+    for (size_t i = 0; i < zero_shard_count(zero); i++) {
+        ujoin_shard shard{};
+        shard.size = sizeof shard;
+        EXPECT_EQ(zero_get_shard(zero, i, &shard), UJOIN_OK) << ujoin_last_error();
+        if (shard.param == param) return shard.rank;
+    }
+    return -1;
+}
+
+} // namespace
+
+TEST_P(DdpCases, JOIN_04_a_joined_rank_steps_its_shard_with_the_reduced_gradients) {
+    for (const ujoin_division division : {UJOIN_DIVISION_INITIAL, UJOIN_DIVISION_ACTIVE}) {
+        run(GetParam(), 2, [&](ujoin_group *group, int rank) {
+            std::vector<Tensor> tensors{{"p0", 1}, {"p1", 1}};
+            for (Tensor &tensor : tensors) tensor.fill(1.0F);
+            const DdpPtr ddp = make_ddp(group, tensors, ddp_options(division));
+            const ZeroPtr zero = make_sgd(group, tensors, 0.1);
+            ASSERT_TRUE(ddp && zero);
+            EXPECT_EQ(owner_of(zero.get(), 0), 0);
+            EXPECT_EQ(owner_of(zero.get(), 1), 1);
+            const CtxPtr ctx = make_ctx({ujoin_ddp_joinable(ddp.get()), zero_joinable(zero.get())});
+            ASSERT_UJOIN_OK(ujoin_ctx_start(ctx.get()));
+            for (int t = 0; t < (rank == 0 ? 1 : 3); t++) {
+                for (Tensor &tensor : tensors) tensor.fill_grad(1.0F);
+                ASSERT_UJOIN_OK(reduce(ddp.get(), 2));
+                ASSERT_UJOIN_OK(zero_step(zero.get(), nullptr));
+            }
+            ASSERT_UJOIN_OK(ujoin_ctx_finish(ctx.get()));
+            const float expected = division == UJOIN_DIVISION_INITIAL ? 0.8F : 0.7F;
+            for (Tensor &tensor : tensors) EXPECT_NEAR(tensor.values<float>()[0], expected, 1e-6) << tensor.name;
+        });
+    }
+}
+
+TEST_P(DdpCases, J_15_ddp_and_zero_on_5_and_6_inputs) {
+    run(GetParam(), 2, [](ujoin_group *group, int rank) {
+        Linear model(3, 2);
+        const DdpPtr ddp = make_ddp(group, model.tensors, ddp_options());
+        const ZeroPtr zero = make_sgd(group, model.tensors, 0.01);
+        ASSERT_TRUE(ddp && zero);
+        const CtxPtr ctx = make_ctx({ujoin_ddp_joinable(ddp.get()), zero_joinable(zero.get())});
+        ASSERT_UJOIN_OK(ujoin_ctx_start(ctx.get()));
+        int inputs = 0;
+        for (; inputs < 5 + rank; inputs++) {
+            model.backward({{1.0F, 2.0F}});
+            ASSERT_UJOIN_OK(reduce(ddp.get(), 1));
+            ASSERT_UJOIN_OK(zero_step(zero.get(), nullptr));
+        }
+        ASSERT_UJOIN_OK(ujoin_ctx_finish(ctx.get()));
+        ujoin_ctx_report report{};
+        report.size = sizeof report;
+        ASSERT_UJOIN_OK(ujoin_ctx_get_report(ctx.get(), &report));
+        EXPECT_EQ(report.rounds, 5 + rank);
+        EXPECT_EQ(report.shadow_uses, rank == 0 ? 2 : 0);
+        // Five full averages and one of half: as one process would step.
+        for (size_t k = 0; k < 6; k++) EXPECT_NEAR(model.weight()[k], -0.01 * 5.5 * (k % 2 == 0 ? 1 : 2), 1e-6);
+    });
+}
+
 TEST_P(DdpCases, DDP_02_different_parameter_lists_are_reported_on_every_rank) {
     run(GetParam(), 2, [](ujoin_group *group, int rank) {
         const auto expect_mismatch = [&](std::vector<Tensor> tensors, const std::vector<std::string> &words) {

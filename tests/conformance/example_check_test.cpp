@@ -18,8 +18,7 @@ std::vector<double> losses_in(const std::string &log) {
 }
 
 std::vector<double> losses_in_document(int ranks, int rank) {
-    const fs::path document = fs::path(__FILE__).parent_path() / ".." / ".." / "examples" / "train_text.md";
-    const std::string text = read_file(document);
+    const std::string text = read_file(source_folder() / "examples" / "train_text.md");
     const std::regex line("\\| " + std::to_string(ranks) + " \\| " + std::to_string(rank) + R"( \| \d+ \| ([^|\n]+)\|)");
     std::smatch found;
     std::vector<double> losses;

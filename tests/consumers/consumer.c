@@ -15,8 +15,8 @@
 #define FUNCTIONS(F)                                                                                                       \
     F(ujoin_abi_version)                                                                                                   \
     F(ujoin_backends)                                                                                                      \
-    F(ujoin_last_error) F(ujoin_status_name) F(ujoin_group_create) F(ujoin_all_reduce) F(ujoin_group_close)                \
-        F(ujoin_group_destroy)
+    F(ujoin_last_error)                                                                                                    \
+    F(ujoin_status_name) F(ujoin_group_create) F(ujoin_all_reduce) F(ujoin_group_close) F(ujoin_group_destroy)
 
 #define DECLARE(name) static __typeof__(&name) call_##name;
 FUNCTIONS(DECLARE)

@@ -156,6 +156,33 @@ TEST(StoreFault, a_killed_server_ends_its_clients_waits) {
     close(url_pipe[1]);
 }
 
+TEST(StoreFault, a_stopped_server_does_not_outwait_a_deadline) {
+    int url_pipe[2];
+    ASSERT_EQ(pipe2(url_pipe, O_CLOEXEC), 0);
+    harness::run_processes(2, [&](int rank) {
+        char url[128] = {};
+        if (rank == 0) {
+            const auto store = serve();
+            store->set("pid", std::to_string(getpid()));
+            ASSERT_GT(write(url_pipe[1], store->url().c_str(), store->url().size()), 0);
+            EXPECT_EQ(store->get("done", Deadline::never()), "1");
+            return;
+        }
+        ASSERT_GT(read(url_pipe[0], url, sizeof url - 1), 0);
+        const auto store = join(url, "");
+        const pid_t server = std::stoi(store->get("pid", now).value());
+        ASSERT_EQ(kill(server, SIGSTOP), 0);
+        const int64_t begin = now_ms();
+        EXPECT_EQ(store->get("never", Deadline::in(200)), std::nullopt);
+        EXPECT_GE(now_ms() - begin, 200);
+        EXPECT_LT(now_ms() - begin, 5 * 1200 * harness::slack());
+        ASSERT_EQ(kill(server, SIGCONT), 0);
+        store->set("done", "1");
+    });
+    close(url_pipe[0]);
+    close(url_pipe[1]);
+}
+
 TEST(StoreFault, a_destroyed_server_ends_its_clients_waits) {
     auto server = serve();
     const auto client = join(server->url(), "");
@@ -286,9 +313,15 @@ TEST(StoreFault, nothing_but_the_beginning_is_served_without_the_secret) {
     server->set("key", "value");
     Stranger stranger(server->url());
     stranger.message(cat(static_cast<char>(Message::hello), store::protocol::magic, '\1', std::string(16, 'n')));
-    ASSERT_EQ(stranger.hear().front(), static_cast<char>(Message::challenge));
+    ASSERT_EQ(stranger.hear().substr(0, 1), std::string(1, static_cast<char>(Message::challenge)));
     stranger.message(store::protocol::encode({Message::get, 0, "key", ""}));
     EXPECT_TRUE(stranger.dropped());
+    Stranger liar(server->url());
+    liar.message(cat(static_cast<char>(Message::hello), store::protocol::magic, '\1', std::string(16, 'n')));
+    ASSERT_EQ(liar.hear().substr(0, 1), std::string(1, static_cast<char>(Message::challenge)));
+    liar.message(std::string(1, static_cast<char>(Message::proof)) + std::string(32, 'p'));
+    EXPECT_EQ(liar.hear().substr(0, 1), std::string(1, static_cast<char>(Message::refused)));
+    EXPECT_TRUE(liar.dropped());
 }
 
 /// A server that cannot prove the secret: it sends back the client's own proof.

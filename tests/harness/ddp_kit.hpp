@@ -25,6 +25,7 @@ template <class T, void (*destroy)(T *)> struct Destroy {
 };
 using GroupPtr = std::unique_ptr<ujoin_group, Destroy<ujoin_group, ujoin_group_destroy>>;
 using DdpPtr = std::unique_ptr<ujoin_ddp, Destroy<ujoin_ddp, ujoin_ddp_destroy>>;
+using ZeroPtr = std::unique_ptr<ujoin_zero, Destroy<ujoin_zero, zero_destroy>>;
 using CtxPtr = std::unique_ptr<ujoin_ctx, Destroy<ujoin_ctx, ujoin_ctx_destroy>>;
 
 inline GroupPtr make_group(const std::string &rendezvous, const char *backend, int rank, int size) {

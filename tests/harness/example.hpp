@@ -35,6 +35,16 @@ inline std::string read_file(const fs::path &path) {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+/// The folder that was built: __FILE__ need not be an absolute path.
+inline fs::path source_folder() {
+    static const std::string key = "CMAKE_HOME_DIRECTORY:INTERNAL=";
+    const std::string cache = "\n" + read_file(build_folder() / "CMakeCache.txt");
+    const size_t at = cache.find("\n" + key);
+    if (at == std::string::npos) return {};
+    const size_t begin = at + 1 + key.size();
+    return cache.substr(begin, cache.find('\n', begin) - begin);
+}
+
 /// The word text of examples/train_text.md, section 8.
 inline std::string word_text(size_t length) {
     static const char *const words[] = {"the",   "join", "of",  "many", "ranks", "is",   "even", "when",

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <poll.h>
@@ -39,9 +40,11 @@ std::string rank_list(const std::vector<int> &ranks) {
     return text;
 }
 
-/// Runs the body of one rank; whatever it throws becomes a failure.
-void run_body(int rank, const std::function<void(int)> &body) {
+/// Runs the body of one rank; whatever it throws becomes a failure. `start`: where ranks that are threads wait for each
+/// other. Without it the lock in ScopedTrace would order one rank's body before another's, and hide races.
+void run_body(int rank, const std::function<void(int)> &body, std::latch *start = nullptr) {
     const testing::ScopedTrace trace(__FILE__, __LINE__, "rank " + std::to_string(rank));
+    if (start) start->arrive_and_wait();
     try {
         body(rank);
     } catch (const std::exception &error) {
@@ -58,6 +61,8 @@ struct Finish {
     std::condition_variable changed;
     std::vector<bool> done;
     int left = 0;
+    std::latch start;
+    explicit Finish(int size) : done(static_cast<size_t>(size)), left(size), start(size) {}
 };
 
 // ---------------------------------------------------------------------------------------------------------- processes
@@ -259,14 +264,12 @@ std::string unique(const std::string &stem) {
 void expect_death(int signal) { send_message(death, std::to_string(signal)); }
 
 void run_threads(int size, const std::function<void(int rank)> &body) {
-    const auto finish = std::make_shared<Finish>();
-    finish->left = size;
-    finish->done.resize(static_cast<size_t>(size));
+    const auto finish = std::make_shared<Finish>(size);
     std::vector<std::thread> threads;
     threads.reserve(static_cast<size_t>(size));
     for (int rank = 0; rank < size; rank++) {
         threads.emplace_back([rank, &body, finish] {
-            run_body(rank, body);
+            run_body(rank, body, &finish->start);
             const std::lock_guard lock(finish->mutex);
             finish->done[static_cast<size_t>(rank)] = true;
             finish->left--;

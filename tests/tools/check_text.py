@@ -63,7 +63,8 @@ def functions(text):
             opens = re.match(r"^( {0,4})(?!namespace|struct|class|enum|extern|union|typedef|using|#|if|for|while|switch|else|return)"
                              r"\S.*\).*\{$", line) or re.match(r"^( {0,4})\S.*\)( const)?( noexcept)?( override)? \{$", line)
             if opens and not re.match(r"^ *(if|for|while|switch|else|\}|return|do)\b", line):
-                start, indent = number, opens.group(1)
+                # The body of a constructor whose initializers are on a line of their own ends at the margin.
+                start, indent = number, "" if line.strip().startswith(":") else opens.group(1)
         elif re.match(rf"^{indent}\}}", line):
             yield start, number - start + 1
             start = None
@@ -93,7 +94,10 @@ def main():
             notes += long_ones(path, text)
     tap.report("text.licence", licences)
     tap.report("text.no_machine_places", local)
-    tap.report("text.lengths", [], "\n".join(notes))  # a wish, not a wall: reported only
+    # Wishes, not walls: reported only.
+    walls = [note for note in notes if "more than" in note]
+    shown = [f"{len(notes)} files or functions are longer than wished (tests/tools/check_text.py lists them)"] if notes else []
+    tap.report("text.lengths", [], "\n".join(n for n in notes if n not in walls), "\n".join(shown + walls))
     tap.done()
 
 

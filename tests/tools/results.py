@@ -70,6 +70,8 @@ class Results:
             print("    " + result.message.rstrip().replace("\n", "\n    "))
         elif result.outcome == "skipped":
             print(f"skipped {result.name}: {result.message.strip() or 'no reason given'}")
+        elif result.message:
+            print(f"note {result.name}: " + result.message.replace("\n", "\n    "))
         elif self.verbose:
             print(f"passed {result.name} ({result.seconds:.1f} s)")
         sys.stdout.flush()

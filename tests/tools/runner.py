@@ -161,7 +161,10 @@ def parse_tap(output, label, start):
             else:
                 results.append(Result(rest or label, label, "passed", 0.0, "", start))
             before = []
-        elif line.startswith("#") and results and results[-1].outcome == "failed":
+        elif line.startswith("#") and results and not before and results[-1].outcome != "failed":
+            if line.startswith("#!"):  # a remark for the user on a test that passed; others are for whoever runs it by hand
+                results[-1].message += ("\n" if results[-1].message else "") + line[2:].strip()
+        elif line.startswith("#") and results and not before:
             results[-1].message += ("\n" if results[-1].message else "") + line[1:].strip("\n").removeprefix(" ")
         else:
             before.append(line)
@@ -204,6 +207,7 @@ def run_units(units, options, results):
     for name, makers in watched.shm_left_at_the_end().items():
         suspects = ", ".join(sorted(markers.get(m, m) for m in makers))
         results.add(Result("run.shared_memory", "runner", "failed", 0.0, f"/dev/shm/{name} was left by one of: {suspects}"))
+        watched.remove_shm(name)
 
 
 class Options:

@@ -77,23 +77,23 @@ def dev_build(results, options):
 def peers(results, options):
     found = sorted(p for p in (ROOT / "tests" / "peers").glob("*") if p.is_file() and os.access(p, os.X_OK))
     results.header(build="dev", pattern=None, binaries=[p.name for p in found])
-    units = [TapProgram([p], p.name, deadline=300) for p in found]
+    units = [TapProgram([p], p.name, deadline=900) for p in found]
     run_units(units, Options(ROOT / "build" / "dev", jobs=1), results)
 
 
 STAGES = [
-    Stage("build", 6, dev_build, also_short=True),
+    Stage("build", 4, dev_build, also_short=True),
     Stage("tests", 6, lambda results, options: run_build(Options(ROOT / "build" / "dev"), results, options.filter),
           needs=("build",), also_short=True),
-    Stage("checks", 2, programs(*CHECKS), needs=("build",), also_short=True),
+    Stage("checks", 1, programs(*CHECKS), needs=("build",), also_short=True),
     Stage("conformance", 1, programs("check_conformance.py"), also_short=True),
-    Stage("clang", 8, build_and_test("clang", 1.0)),
-    Stage("asan", 10, build_and_test("asan", 3.0)),
+    Stage("clang", 7, build_and_test("clang", 1.0)),
+    Stage("asan", 9, build_and_test("asan", 3.0)),
     Stage("tsan", 12, build_and_test("tsan", 5.0)),
     Stage("format", 1, programs("check_format.sh")),
-    Stage("tidy", 8, programs("check_tidy.py", budget=1200), needs=("build",)),
+    Stage("tidy", 6, programs("check_tidy.py", budget=1200), needs=("build",)),
     Stage("mutants", 10, programs("mutants", live=True, budget=2400), needs=("build",)),
-    Stage("peers", 5, peers, needs=("build",)),
+    Stage("peers", 6, peers, needs=("build",)),
 ]
 
 

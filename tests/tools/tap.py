@@ -5,8 +5,8 @@ import sys
 _failed = 0
 
 
-def report(name, problems, note=""):
-    """`problems`: texts; none = the check holds."""
+def report(name, problems, note="", shown=""):
+    """`problems`: texts; none = the check holds. `shown` is for the user also when it holds, `note` only on this output."""
     global _failed
     problems = list(problems)
     print(("not ok - " if problems else "ok - ") + name)
@@ -18,6 +18,8 @@ def report(name, problems, note=""):
     if note:
         for line in note.splitlines():
             print("#   " + line)
+    for line in shown.splitlines():
+        print("#! " + line)
     sys.stdout.flush()
     _failed += bool(problems)
 

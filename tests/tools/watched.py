@@ -154,6 +154,13 @@ def shm_left_at_the_end():
     return {n: m for n, m in _shm_seen.items() if n in _shm() and not _shm_in_foreign_use(n)}
 
 
+def remove_shm(name):
+    try:
+        os.unlink(f"/dev/shm/{name}")
+    except OSError:
+        pass
+
+
 class _Reader(threading.Thread):
     """Takes the output as it comes; keeps the beginning and the end of very long ones."""
 
@@ -204,10 +211,7 @@ def _search(marker, tmp, grace):
         faults.append("files left in TMPDIR: " + ", ".join(files[:20]))
     for name in segments:
         faults.append(f"shared memory left: /dev/shm/{name}")
-        try:
-            os.unlink(f"/dev/shm/{name}")
-        except OSError:
-            pass
+        remove_shm(name)
     return faults
 
 

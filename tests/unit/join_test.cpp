@@ -63,7 +63,7 @@ TEST(JoinProtocol, nobody_overtakes_a_slow_active_rank_by_more_than_the_ring) {
         if (g.rank() == 0) {
             for (int i = 0; i < 200; i++) list[random() % 3]->use();
         } else {
-            until([&] { return head_of(g, 0, 1).pos() == ring_size; });
+            until([&] { return head_of(g, 0, 1).pos() >= ring_size; });
             for (int i = 0; i < 2000; i++) std::this_thread::yield();
             EXPECT_EQ(head_of(g, 0, 1).pos(), ring_size) << "rank 0 must not overwrite entry 0";
             for (int i = 0; i < 200; i++)
@@ -359,7 +359,7 @@ TEST(JoinStop, without_operations_all_leave_before_the_same_use) {
         const auto context = context_over(list);
         context->start();
         if (g.rank() == 1) {
-            until([&] { return head_of(g, 0, 1).pos() == ring_size; }); // the fast one is as far ahead as it can be
+            until([&] { return head_of(g, 0, 1).pos() >= ring_size; }); // the fast one is as far ahead as it can be
             context->stop();
         }
         uint64_t uses = 0;

@@ -83,6 +83,9 @@ TEST(JoinWatch, a_failed_rank_whose_part_is_done_is_not_blamed) {
     auto a = ranks.watch(0), b = ranks.watch(1);
     ranks.set(1, 1);
     b->mark(Fate::left, "");
+    const auto part = [&](int32_t r) { return ranks.is_set(r); };
+    const auto what = [] { return "a word"; };
+    EXPECT_FALSE(a->wait(2, ranks.word(2).event, part, Deadline::in(20'000), Deadline::in(20), false, what));
     std::thread other([&] { ranks.set(2, 1); });
     EXPECT_EQ(wait_on(ranks, *a, 2).code(), UJOIN_OK);
     other.join();

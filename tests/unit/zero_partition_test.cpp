@@ -98,7 +98,9 @@ TEST(ZeroPartition, parameters_of_a_flat_array_are_one_segment) {
 TEST(ZeroPartition, ranks_without_a_shard_have_empty_parts) {
     std::vector<float> data = memory(2);
     const optim::Rule &rule = optim::find_rule(UJOIN_OPTIMIZER_ADAM);
-    const Layout layout = Layout(rule, 3, 4).with_group({param("a", data.data(), 1), param("b", data.data() + 1, 1)}, optim::default_hyper(rule));
+    const Layout layout =
+        Layout(rule, 3, 4)
+            .with_group({param("a", data.data(), 1), param("b", data.data() + 1, 1)}, optim::default_hyper(rule));
     EXPECT_EQ(layout.offsets, (std::vector<size_t>{0, 4, 8, 8, 8}));
     EXPECT_FALSE(layout.owns(0));
 }

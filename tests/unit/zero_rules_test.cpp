@@ -33,8 +33,9 @@ template <class T> struct Stepper {
     bool first = true;
 
     Stepper(ujoin_optimizer id, const std::vector<ujoin_hyper> &pairs, std::vector<T> start)
-        : rule(optim::find_rule(id)), hyper(optim::with_hyper(rule, optim::default_hyper(rule), pairs.data(), pairs.size())),
-          param(std::move(start)), states(optim::max_states, std::vector<T>(param.size())) {}
+        : rule(optim::find_rule(id)),
+          hyper(optim::with_hyper(rule, optim::default_hyper(rule), pairs.data(), pairs.size())), param(std::move(start)),
+          states(optim::max_states, std::vector<T>(param.size())) {}
 
     void apply(const std::vector<T> &grad) {
         optim::Update update;
@@ -59,10 +60,13 @@ template <class T> void expect_near(const std::vector<T> &ours, const json &thei
 
 template <class T> void check_case(const json &test, uint32_t steps, uint32_t count) {
     const std::string name = test["optimizer"];
-    const ujoin_optimizer id = name == "sgd" ? UJOIN_OPTIMIZER_SGD : name == "adam" ? UJOIN_OPTIMIZER_ADAM : UJOIN_OPTIMIZER_ADAMW;
+    const ujoin_optimizer id = name == "sgd"    ? UJOIN_OPTIMIZER_SGD
+                               : name == "adam" ? UJOIN_OPTIMIZER_ADAM
+                                                : UJOIN_OPTIMIZER_ADAMW;
     std::vector<ujoin_hyper> pairs;
     const json::object_t &hyper = test["hyper"].get_ref<const json::object_t &>();
-    for (const std::pair<const std::string, json> &pair : hyper) pairs.push_back({pair.first.c_str(), pair.second.get<double>()});
+    for (const std::pair<const std::string, json> &pair : hyper)
+        pairs.push_back({pair.first.c_str(), pair.second.get<double>()});
     const uint32_t seed = test["seed"];
     const uint32_t skip = test["skip"];
     std::vector<T> start(count);
@@ -78,7 +82,8 @@ template <class T> void check_case(const json &test, uint32_t steps, uint32_t co
         const std::string what = test["optimizer"].dump() + " " + test["hyper"].dump() + " after " + std::to_string(step);
         expect_near(stepper.param, shown["param"], what + " param");
         for (size_t i = 0; i < stepper.rule.states.size(); i++)
-            if (shown.contains(stepper.rule.states[i])) expect_near(stepper.states[i], shown[stepper.rule.states[i]], what + " " + stepper.rule.states[i]);
+            if (shown.contains(stepper.rule.states[i]))
+                expect_near(stepper.states[i], shown[stepper.rule.states[i]], what + " " + stepper.rule.states[i]);
         if (shown.contains("step")) {
             EXPECT_EQ(static_cast<double>(stepper.step), shown["step"].get<double>()) << what;
         }
@@ -87,9 +92,7 @@ template <class T> void check_case(const json &test, uint32_t steps, uint32_t co
 }
 
 TEST(ZeroRules, equal_pytorch_over_a_hundred_steps) {
-    const std::string here = __FILE__;
-    const std::string path = here.substr(0, here.rfind("/unit/")) + "/conformance/data/optim_vectors.json";
-    const json vectors = json::parse(harness::read_file(path));
+    const json vectors = json::parse(harness::read_file(UJOIN_TEST_DATA "/optim_vectors.json"));
     ASSERT_GE(vectors["cases"].size(), 15U);
     for (const json &test : vectors["cases"])
         test["dtype"] == "f32" ? check_case<float>(test, vectors["steps"], vectors["count"])
@@ -146,7 +149,8 @@ TEST(ZeroRules, hyper_parameters_are_checked) {
     expect_invalid(UJOIN_OPTIMIZER_SGD, {{"nesterov", 1}}, "nesterov needs a momentum");
     expect_invalid(UJOIN_OPTIMIZER_SGD, {{"nesterov", 1}, {"momentum", 0.9}, {"dampening", 0.1}}, "dampening is 0.1");
     expect_invalid(UJOIN_OPTIMIZER_SGD, {{"maximize", 2}}, "maximize is 2; expected 0 or 1");
-    expect_invalid(UJOIN_OPTIMIZER_SGD, {{"beta1", 0.9}}, "known are lr, momentum, dampening, nesterov, weight_decay, maximize");
+    expect_invalid(UJOIN_OPTIMIZER_SGD, {{"beta1", 0.9}},
+                   "known are lr, momentum, dampening, nesterov, weight_decay, maximize");
     expect_invalid(UJOIN_OPTIMIZER_ADAM, {{"beta1", 1}}, "beta1 is 1");
     expect_invalid(UJOIN_OPTIMIZER_ADAM, {{"beta2", -0.5}}, "beta2 is -0.5");
     expect_invalid(UJOIN_OPTIMIZER_ADAM, {{"eps", -1e-8}}, "eps");
@@ -163,8 +167,11 @@ TEST(ZeroRules, defaults_are_pytorchs) {
         for (const optim::HyperSpec &spec : optim::find_rule(id).hypers) pairs.emplace_back(spec.name, spec.value);
         return pairs;
     };
-    EXPECT_EQ(defaults(UJOIN_OPTIMIZER_SGD), (Pairs{{"lr", 1e-3}, {"momentum", 0}, {"dampening", 0}, {"nesterov", 0}, {"weight_decay", 0}, {"maximize", 0}}));
-    Pairs adam{{"lr", 1e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0}, {"amsgrad", 0}, {"maximize", 0}};
+    EXPECT_EQ(
+        defaults(UJOIN_OPTIMIZER_SGD),
+        (Pairs{{"lr", 1e-3}, {"momentum", 0}, {"dampening", 0}, {"nesterov", 0}, {"weight_decay", 0}, {"maximize", 0}}));
+    Pairs adam{{"lr", 1e-3},        {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8},
+               {"weight_decay", 0}, {"amsgrad", 0}, {"maximize", 0}};
     EXPECT_EQ(defaults(UJOIN_OPTIMIZER_ADAM), adam);
     adam[4].second = 1e-2;
     EXPECT_EQ(defaults(UJOIN_OPTIMIZER_ADAMW), adam);

@@ -9,7 +9,8 @@ using namespace ujoin;
 
 namespace {
 
-StateItem number(ujoin_item_owner owner, int32_t group, const std::string &param, const std::string &key, double value = 0) {
+StateItem number(ujoin_item_owner owner, int32_t group, const std::string &param, const std::string &key,
+                 double value = 0) {
     StateItem item;
     item.owner = owner;
     item.group = group;
@@ -21,7 +22,8 @@ StateItem number(ujoin_item_owner owner, int32_t group, const std::string &param
 
 std::vector<std::string> order(const State &state) {
     std::vector<std::string> list;
-    for (size_t i = 0; i < state.count(); i++) list.push_back(cat(state.at(i).group, state.at(i).param, ".", state.at(i).key));
+    for (size_t i = 0; i < state.count(); i++)
+        list.push_back(cat(state.at(i).group, state.at(i).param, ".", state.at(i).key));
     return list;
 }
 
@@ -37,7 +39,7 @@ TEST(ZeroState, items_are_ordered_by_owner_group_parameter_and_key) {
     state.set(number(UJOIN_ITEM_OF_PARAM, 0, "9", "exp_avg"));
     state.set(number(UJOIN_ITEM_OF_PROGRAM, 0, "", "z"));
     state.set(number(UJOIN_ITEM_OF_PROGRAM, 0, "", "epoch"));
-    const std::vector<std::string> expected{"0.epoch", "0.z",     "09.exp_avg", "09.step", "010.step",
+    const std::vector<std::string> expected{"0.epoch", "0.z",     "09.exp_avg", "09.step",    "010.step",
                                             "0w.step", "1a.step", "0.lr",       "0.momentum", "1.lr"};
     EXPECT_EQ(order(state), expected);
 }
@@ -66,7 +68,9 @@ TEST(ZeroState, a_copy_does_not_change_with_the_original) {
 }
 
 TEST(ZeroState, shapes_are_multiplied_with_care) {
-    const auto count = [](std::vector<int64_t> shape, size_t element) { return shape_count(shape.data(), shape.size(), element, "shape"); };
+    const auto count = [](std::vector<int64_t> shape, size_t element) {
+        return shape_count(shape.data(), shape.size(), element, "shape");
+    };
     EXPECT_EQ(count({}, 4), 1U);
     EXPECT_EQ(count({2, 3}, 4), 6U);
     EXPECT_EQ(count({int64_t{1} << 62, 0}, 8), 0U);
@@ -94,8 +98,9 @@ TEST(ZeroState, only_names_that_a_save_gives_have_an_id) {
     EXPECT_EQ(id_in_name(state_file_name(id, 17)), id);
     EXPECT_EQ(id_in_name(parameters_file_name(id)), id);
     EXPECT_EQ(id_in_name(new_index_name(id)), id);
-    for (const char *name : {"index.json", "model.safetensors", "state-0123456789abcdef-1x.safetensors", "state-0123456789abcdeg-1.safetensors",
-                             "state-0123456789abcdef-.safetensors", "state-0123456789abcdef-1.safetensors.bak", "../state-0123456789abcdef-1.safetensors",
+    for (const char *name : {"index.json", "model.safetensors", "state-0123456789abcdef-1x.safetensors",
+                             "state-0123456789abcdeg-1.safetensors", "state-0123456789abcdef-.safetensors",
+                             "state-0123456789abcdef-1.safetensors.bak", "../state-0123456789abcdef-1.safetensors",
                              "parameters-0123456789abcdef-1.safetensors", ".index-0123456789ABCDEF.json", ""})
         EXPECT_EQ(id_in_name(name), "") << name;
 }

@@ -58,6 +58,14 @@ void flag_option(CLI::App &app, const std::string &names, bool &value, const std
     }
 }
 
+constexpr const char *footer =
+    R"(Workers find RANK, WORLD_SIZE, MASTER_ADDR and the like in their environment, and OMP_NUM_THREADS=1 if there are
+several and it is not set. ${local_rank} in an argument is replaced. A program that ends in .py and a module (-m)
+are run by $PYTHON_EXEC (default python3). The default of --some-option can be given as PET_SOME_OPTION.
+
+Exit status: 0; that of the worker that failed first, or 128 plus its signal; 128 plus the signal that ended this
+program; 2 wrong usage; 126 and 127 a program that cannot be executed or is not there.)";
+
 class Help : public CLI::Formatter {
   public:
     Help() { column_width(34); }
@@ -130,12 +138,7 @@ Options parse(int argc, char **argv) {
     CLI::App app{"Starts one job: several workers of a program on this host, and ends them together.", "ujoin-run"};
     app.formatter(std::make_shared<Help>());
     app.prefix_command(); // from the program's name on, everything is the program's
-    app.footer(
-        "A program that ends in .py, and a module (-m), are run by $PYTHON_EXEC (default python3). Options that take a "
-        "value\n"
-        "have their default in PET_<NAME>, as PET_NPROC_PER_NODE. Exit status: 0; that of the worker that failed first; "
-        "128 plus\n"
-        "a signal, the worker's or this program's own; 2 wrong usage; 126 and 127 a program that cannot be run or found.");
+    app.footer(footer);
     value_option(app, "--nproc-per-node", options.nproc_per_node, "workers: a number, cpu or auto (one per processor)");
     value_option(app, "--nnodes", options.nnodes, "hosts: 1");
     flag_option(app, "--standalone", options.standalone, "a free port for MASTER_PORT and a name of its own");

@@ -47,6 +47,7 @@ SignalForwarder::SignalForwarder() {
     if (pipe2(g_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
         throw Exit(exit_usage, std::string("cannot make a pipe: ") + std::strerror(errno)); // NOLINT(concurrency-mt-unsafe)
     for (const int signal : ending) install(signal);
+    std::signal(SIGPIPE, SIG_IGN); // whoever reads our output may leave; the exit status still counts
     install(SIGTSTP);
     install(SIGCONT);
 }

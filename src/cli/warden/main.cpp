@@ -3,6 +3,7 @@
 #include "os/process.hpp"
 #include "os/spawn.hpp"
 #include "os/warden_protocol.hpp"
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -29,6 +30,7 @@ struct Worker {
     int32_t index;
     pid_t pid;
     bool reported;
+    bool found = false;
 };
 
 std::vector<Worker> g_workers;
@@ -168,17 +170,32 @@ bool handle_request() {
     return spawns;
 }
 
+/// The workers that have ended and were not reported yet, those that died of a signal first: where several have ended, an
+/// exit is more likely the answer to a death than its cause. Looks twice, so that no cause is missed whose effect was seen.
+std::vector<Event> ended_workers() {
+    std::vector<Event> ended;
+    for (int look = 0; look < 2; look++) {
+        for (Worker &worker : g_workers) {
+            Event event{};
+            if (worker.reported || worker.found || peek_exit_of(worker.pid, event.exit) != ExitState::ended) continue;
+            worker.found = true;
+            event.kind = Kind::exited;
+            event.index = worker.index;
+            event.pid = worker.pid;
+            event.end_ns = realtime_ns();
+            ended.push_back(event);
+        }
+    }
+    for (Worker &worker : g_workers) worker.found = false;
+    std::stable_partition(ended.begin(), ended.end(), [](const Event &event) { return event.exit.signal != 0; });
+    return ended;
+}
+
 /// Tells which workers have ended and frees orphans that were handed to this process. False: the socket is full.
 bool handle_children() {
-    for (Worker &worker : g_workers) {
-        Event event{};
-        if (worker.reported || peek_exit_of(worker.pid, event.exit) != ExitState::ended) continue;
-        event.kind = Kind::exited;
-        event.index = worker.index;
-        event.pid = worker.pid;
-        event.end_ns = realtime_ns();
+    for (const Event &event : ended_workers()) {
         if (!send_event(event, -1, MSG_DONTWAIT)) return errno != EAGAIN;
-        worker.reported = true;
+        for (Worker &worker : g_workers) worker.reported = worker.reported || worker.pid == event.pid;
     }
     for (const pid_t pid : own_children()) {
         bool is_worker = false;

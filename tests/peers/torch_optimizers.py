@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The update rules against PyTorch's: after each of 100 steps every parameter is the same within 1e-6 of its largest value."""
+import ctypes
+import math
+import os
+import pathlib
+import random
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
+import tap  # noqa: E402
+
+try:
+    import torch
+except ImportError:
+    system = "/usr/bin/python3"  # the one that distribution packages are for, where another comes first in PATH
+    if os.path.exists(system) and not os.environ.get("UJOIN_SYSTEM_PYTHON"):
+        os.execve(system, [system, *sys.argv], dict(os.environ, UJOIN_SYSTEM_PYTHON="1"))
+    tap.skip("peers.torch_optimizers", "PyTorch is not installed")
+    tap.done()
+
+F32, F64 = 1, 2
+SGD, ADAM, ADAMW = 2, 3, 4
+STEPS, SHAPES = 100, [(7, 5), (13,), (1,), (4, 3, 2)]
+
+
+class GroupOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("rendezvous", ctypes.c_char_p), ("backend", ctypes.c_char_p),
+                ("name", ctypes.c_char_p), ("store", ctypes.c_void_p), ("rank", ctypes.c_int32),
+                ("world_size", ctypes.c_int32), ("timeout_ms", ctypes.c_int64), ("rendezvous_timeout_ms", ctypes.c_int64)]
+
+
+class Hyper(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_double)]
+
+
+class Param(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("grad", ctypes.c_void_p), ("count", ctypes.c_size_t),
+                ("dtype", ctypes.c_int32), ("grad_dtype", ctypes.c_int32), ("device", ctypes.c_int32),
+                ("device_index", ctypes.c_int32), ("shape", ctypes.POINTER(ctypes.c_int64)), ("ndim", ctypes.c_int32),
+                ("flags", ctypes.c_int32), ("reserved", ctypes.c_uint64 * 2)]
+
+
+class ZeroOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("hyper", ctypes.POINTER(Hyper)), ("hyper_count", ctypes.c_size_t),
+                ("idle_timeout_ms", ctypes.c_int64), ("release", ctypes.c_void_p), ("release_data", ctypes.c_void_p)]
+
+
+library = ctypes.CDLL(str(pathlib.Path(os.environ["UJOIN_TEST_BUILD"]) / "lib" / "libujoin.so"))
+library.ujoin_last_error.restype = ctypes.c_char_p
+library.ujoin_group_destroy.restype = library.zero_destroy.restype = None
+
+
+def expect_ok(status):
+    if status != 0:
+        raise RuntimeError(f"status {status}: {library.ujoin_last_error().decode()}")
+
+
+class Ours:
+    """The optimizer in a group of one, over copies of the tensors."""
+
+    def __init__(self, rule, hyper, tensors, dtype):
+        self.group, self.zero = ctypes.c_void_p(), ctypes.c_void_p()
+        options = GroupOptions(size=ctypes.sizeof(GroupOptions), rendezvous=b"local://peers", backend=b"self", world_size=1)
+        expect_ok(library.ujoin_group_create(ctypes.byref(options), ctypes.byref(self.group)))
+        self.values = [t.detach().clone() for t in tensors]
+        self.grads = [torch.zeros_like(t) for t in tensors]
+        params = (Param * len(tensors))(*[Param(data=v.data_ptr(), grad=g.data_ptr(), count=v.numel(), dtype=dtype)
+                                          for v, g in zip(self.values, self.grads)])
+        numbers = (Hyper * len(hyper))(*[Hyper(name.encode(), float(value)) for name, value in hyper.items()])
+        more = ZeroOptions(size=ctypes.sizeof(ZeroOptions), hyper=numbers, hyper_count=len(hyper))
+        expect_ok(library.zero_create(self.group, rule, params, ctypes.c_size_t(len(tensors)), ctypes.byref(more),
+                                      ctypes.byref(self.zero)))
+
+    def step(self):
+        expect_ok(library.zero_step(self.zero, None))
+
+    def close(self):
+        library.zero_destroy(self.zero)
+        library.ujoin_group_destroy(self.group)
+
+
+def theirs(rule, hyper, tensors):
+    options = dict(hyper)
+    if rule == SGD:
+        return torch.optim.SGD(tensors, **{k: bool(v) if k in ("nesterov", "maximize") else v for k, v in options.items()})
+    betas = (options.pop("beta1", 0.9), options.pop("beta2", 0.999))
+    options = {k: bool(v) if k in ("amsgrad", "maximize") else v for k, v in options.items()}
+    return (torch.optim.Adam if rule == ADAM else torch.optim.AdamW)(tensors, betas=betas, **options)
+
+
+def compare(rule, hyper, dtype):
+    torch_type, tolerance = (torch.float32, 1e-6) if dtype == F32 else (torch.float64, 1e-14)
+    torch.manual_seed(42)
+    random.seed(42)
+    tensors = [torch.randn(shape, dtype=torch_type, requires_grad=True) for shape in SHAPES]
+    largest = [float(t.detach().abs().max()) for t in tensors]
+    peer, ours = theirs(rule, hyper, tensors), Ours(rule, hyper, tensors, dtype)
+    try:
+        for step in range(1, STEPS + 1):
+            for tensor, grad in zip(tensors, ours.grads):
+                tensor.grad = torch.randn(tensor.shape, dtype=torch_type) * 10 ** random.uniform(-3, 1)
+                grad.copy_(tensor.grad)
+            peer.step()
+            ours.step()
+            for index, (tensor, value) in enumerate(zip(tensors, ours.values)):
+                scale = max(largest[index], float(tensor.detach().abs().max()))
+                off = float((tensor.detach() - value).abs().max()) / scale
+                if math.isnan(off) or off > tolerance:
+                    return [f"after step {step} tensor {index} is off by {off:.2g} of its largest value {scale:.3g}"]
+    finally:
+        ours.close()
+    return []
+
+
+CASES = {
+    "sgd": (SGD, {"lr": 0.01}),
+    "sgd_momentum": (SGD, {"lr": 0.01, "momentum": 0.9}),
+    "sgd_dampening": (SGD, {"lr": 0.01, "momentum": 0.9, "dampening": 0.5, "weight_decay": 0.01}),
+    "sgd_nesterov": (SGD, {"lr": 0.01, "momentum": 0.9, "nesterov": 1, "weight_decay": 0.01}),
+    "sgd_maximize": (SGD, {"lr": 0.01, "momentum": 0.5, "maximize": 1}),
+    "adam": (ADAM, {"lr": 1e-3}),
+    "adam_decay": (ADAM, {"lr": 1e-2, "beta1": 0.8, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1}),
+    "adam_amsgrad": (ADAM, {"lr": 1e-2, "amsgrad": 1, "weight_decay": 0.01}),
+    "adam_maximize": (ADAM, {"lr": 1e-3, "maximize": 1}),
+    "adamw": (ADAMW, {"lr": 1e-3}),
+    "adamw_decay": (ADAMW, {"lr": 1e-2, "beta1": 0.8, "beta2": 0.99, "weight_decay": 0.1}),
+    "adamw_amsgrad": (ADAMW, {"lr": 1e-2, "amsgrad": 1}),
+    "adamw_maximize": (ADAMW, {"lr": 1e-3, "maximize": 1}),
+}
+
+
+def main():
+    torch.set_num_threads(1)
+    for name, (rule, hyper) in CASES.items():
+        for dtype, suffix in ((F32, "f32"), (F64, "f64")):
+            hyper = dict({"weight_decay": 0.01} if rule == ADAMW else {}, **hyper)
+            try:
+                problems = compare(rule, hyper, dtype)
+            except RuntimeError as error:
+                problems = [str(error)]
+            tap.report(f"peers.torch_{name}_{suffix}", problems)
+    tap.done()
+
+
+if __name__ == "__main__":
+    main()
