@@ -67,10 +67,17 @@ static char *path_join(const char *directory, const char *name) {
 static void output_prepare(const char *directory) {
     if (mkdir(directory, 0777) != 0 && errno != EEXIST)
         fail(1, "cannot make the directory %s (--out): %s", directory, strerror(errno));
+    char *probe = path_join(directory, ".probe"), *own = allocate(strlen(probe) + 32, 1);
+    sprintf(own, "%s.%ld", probe, (long)getpid());
     int file = open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-    if (file < 0 && errno != EOPNOTSUPP && errno != EISDIR)
-        fail(1, "cannot write into the directory %s (--out): %s", directory, strerror(errno));
-    if (file >= 0) close(file);
+    if (file < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) { /* a file system without files that have no name */
+        file = open(own, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+        if (file >= 0) unlink(own);
+    }
+    if (file < 0) fail(1, "cannot write into the directory %s (--out): %s", directory, strerror(errno));
+    close(file);
+    free(probe);
+    free(own);
 }
 
 /* The file is the old one or the whole new one, whenever this process is killed: written without a name, then renamed. */

@@ -99,22 +99,22 @@ typedef struct ujoin_pctx ujoin_pctx;         /**< a set of worker processes */
 typedef int32_t ujoin_status;
 enum ujoin_status_value {
     UJOIN_OK = 0,
-    UJOIN_PENDING = 1,         /**< this wait ran out; the object lives on */
-    UJOIN_JOINED = 2,          /**< this rank has joined: the call is part of a shadow */
-    UJOIN_E_INVALID = -1,      /**< an argument is wrong: correct the call */
-    UJOIN_E_STATE = -2,        /**< not now: called in the wrong order, on a closed or broken object, or after fork */
-    UJOIN_E_UNSUPPORTED = -3,  /**< not in this build, backend or machine; the text says what is missing */
-    UJOIN_E_NO_MEMORY = -4,    /**< memory cannot be had; nothing was changed */
-    UJOIN_E_TIMEOUT = -5,      /**< the operation's deadline passed; it is dead (ujoin_last_missing) */
-    UJOIN_E_ABORTED = -6,      /**< this rank or a peer gave up; the text says who */
-    UJOIN_E_PEER_LOST = -7,    /**< a rank died or left (ujoin_last_missing) */
-    UJOIN_E_MISMATCH = -8,     /**< ranks called different things; the text has both descriptions */
-    UJOIN_E_EXHAUSTED = -9,    /**< throw mode: a rank has no more inputs; the same use on every rank */
-    UJOIN_E_SYSTEM = -10,      /**< the system refused; ujoin_last_errno */
-    UJOIN_E_BACKEND = -11,     /**< a library under a backend reported an error */
-    UJOIN_E_CALLBACK = -12,    /**< a callback failed, or the interrupt check asked to stop */
+    UJOIN_PENDING = 1,          /**< this wait ran out; the object lives on */
+    UJOIN_JOINED = 2,           /**< this rank has joined: the call is part of a shadow */
+    UJOIN_E_INVALID = -1,       /**< an argument is wrong: correct the call */
+    UJOIN_E_STATE = -2,         /**< not now: called in the wrong order, on a closed or broken object, or after fork */
+    UJOIN_E_UNSUPPORTED = -3,   /**< not in this build, backend or machine; the text says what is missing */
+    UJOIN_E_NO_MEMORY = -4,     /**< memory cannot be had; nothing was changed */
+    UJOIN_E_TIMEOUT = -5,       /**< the operation's deadline passed; it is dead (ujoin_last_missing) */
+    UJOIN_E_ABORTED = -6,       /**< this rank or a peer gave up; the text says who */
+    UJOIN_E_PEER_LOST = -7,     /**< a rank died or left (ujoin_last_missing) */
+    UJOIN_E_MISMATCH = -8,      /**< ranks called different things; the text has both descriptions */
+    UJOIN_E_EXHAUSTED = -9,     /**< throw mode: a rank has no more inputs; the same use on every rank */
+    UJOIN_E_SYSTEM = -10,       /**< the system refused; ujoin_last_errno */
+    UJOIN_E_BACKEND = -11,      /**< a library under a backend reported an error */
+    UJOIN_E_CALLBACK = -12,     /**< a callback failed, or the interrupt check asked to stop */
     UJOIN_E_CHILD_FAILED = -13, /**< a worker failed; pctx_report */
-    UJOIN_E_INTERNAL = -14     /**< a defect of the library; please report the text */
+    UJOIN_E_INTERNAL = -14      /**< a defect of the library; please report the text */
 };
 
 /** Durations in structs (milliseconds). */
@@ -215,9 +215,9 @@ UJOIN_API ujoin_status ujoin_set_log_sink(ujoin_log_level level, ujoin_log_fn fn
 /** Options of ujoin_store_create. */
 typedef struct ujoin_store_options {
     size_t size;
-    const char *secret;        /**< tcp: shared secret; default: the variable UJOIN_SECRET; neither: none */
-    int64_t timeout_ms;        /**< to reach the server or the file; default 5 minutes */
-    int32_t listen;            /**< tcp: be the server (port 0 in the address = any free port) */
+    const char *secret; /**< tcp: shared secret; default: the variable UJOIN_SECRET; neither: none */
+    int64_t timeout_ms; /**< to reach the server or the file; default 5 minutes */
+    int32_t listen;     /**< tcp: be the server (port 0 in the address = any free port) */
     int32_t reserved;
 } ujoin_store_options;
 
@@ -291,7 +291,7 @@ enum ujoin_dtype_value {
     UJOIN_BF16 = 4,
     UJOIN_I32 = 5,
     UJOIN_I64 = 6,
-    UJOIN_U8 = 7             /**< broadcast and all_gather only: bytes are not summed */
+    UJOIN_U8 = 7 /**< broadcast and all_gather only: bytes are not summed */
 };
 
 /** Where memory lies. */
@@ -301,10 +301,10 @@ enum ujoin_device_value { UJOIN_DEVICE_HOST = 0, UJOIN_DEVICE_CUDA = 1 };
 /** Memory that is written. Any alignment; count 0 is allowed, also with NULL. Given in arrays: fixed. */
 typedef struct ujoin_buffer {
     void *data;
-    size_t count;              /**< elements, not bytes */
+    size_t count; /**< elements, not bytes */
     ujoin_dtype dtype;
-    ujoin_device device;       /**< 0 = host */
-    int32_t device_index;      /**< counts only if device is not the host */
+    ujoin_device device;  /**< 0 = host */
+    int32_t device_index; /**< counts only if device is not the host */
     int32_t reserved;
 } ujoin_buffer;
 
@@ -326,17 +326,17 @@ typedef struct ujoin_hyper {
 
 /** A parameter and its gradient in the program's memory, row-major. Given in arrays: fixed, hence the reserve. */
 typedef struct ujoin_param {
-    const char *name;          /**< unique; NULL = its index as text. State is keyed by it */
+    const char *name; /**< unique; NULL = its index as text. State is keyed by it */
     void *data;
-    void *grad;                /**< NULL: no gradient (yet) */
-    size_t count;              /**< elements; 0 with a shape = the shape's product */
+    void *grad;   /**< NULL: no gradient (yet) */
+    size_t count; /**< elements; 0 with a shape = the shape's product */
     ujoin_dtype dtype;
-    ujoin_dtype grad_dtype;    /**< 0 = as dtype */
-    ujoin_device device;       /**< of data and grad; 0 = host */
+    ujoin_dtype grad_dtype; /**< 0 = as dtype */
+    ujoin_device device;    /**< of data and grad; 0 = host */
     int32_t device_index;
-    const int64_t *shape;      /**< NULL = one dimension of `count` */
+    const int64_t *shape; /**< NULL = one dimension of `count` */
     int32_t ndim;
-    int32_t flags;             /**< none in this version: 0 */
+    int32_t flags; /**< none in this version: 0 */
     uint64_t reserved[2];
 } ujoin_param;
 
@@ -349,34 +349,34 @@ enum ujoin_reduce_value { UJOIN_SUM = 1, UJOIN_AVG = 2, UJOIN_MIN = 3, UJOIN_MAX
 /** How an operation runs. */
 typedef struct ujoin_op_options {
     size_t size;
-    int64_t timeout_ms;          /**< default: the group's */
-    void *stream;                /**< NULL: there is no device memory in this version */
-    ujoin_destroy_fn release;    /**< once, when the memory is free again, also if the call fails; on any thread */
+    int64_t timeout_ms;       /**< default: the group's */
+    void *stream;             /**< NULL: there is no device memory in this version */
+    ujoin_destroy_fn release; /**< once, when the memory is free again, also if the call fails; on any thread */
     void *release_data;
 } ujoin_op_options;
 
 /** Options of ujoin_group_create. */
 typedef struct ujoin_group_options {
     size_t size;
-    const char *rendezvous;      /**< "env://" (default), "tcp://host:port", "file:///path", "local://name" (threads) */
-    const char *backend;         /**< "auto" (default), "self" (one rank), "local" (threads), "shm" (one host) */
-    const char *name;            /**< tells apart several groups of one rendezvous; default "" */
-    ujoin_store *store;          /**< instead of a rendezvous: meet here */
-    int32_t rank;                /**< counts only if world_size is set; else from the environment */
+    const char *rendezvous; /**< "env://" (default), "tcp://host:port", "file:///path", "local://name" (threads) */
+    const char *backend;    /**< "auto" (default), "self" (one rank), "local" (threads), "shm" (one host) */
+    const char *name;       /**< tells apart several groups of one rendezvous; default "" */
+    ujoin_store *store;     /**< instead of a rendezvous: meet here */
+    int32_t rank;           /**< counts only if world_size is set; else from the environment */
     int32_t world_size;
-    int64_t timeout_ms;          /**< deadline of a bare collective; default UJOIN_TIMEOUT_MS, else 10 minutes */
+    int64_t timeout_ms;            /**< deadline of a bare collective; default UJOIN_TIMEOUT_MS, else 10 minutes */
     int64_t rendezvous_timeout_ms; /**< default 5 minutes */
 } ujoin_group_options;
 
 /** Facts about a group. */
 typedef struct ujoin_group_info {
     size_t size;
-    const char *backend;         /**< what "auto" chose; lives with the group */
+    const char *backend; /**< what "auto" chose; lives with the group */
     int32_t rank;
     int32_t world_size;
-    int32_t local_rank;          /**< among the ranks of this host */
+    int32_t local_rank; /**< among the ranks of this host */
     int32_t local_size;
-    int32_t progress;            /**< 1: work advances by itself; 0: only inside calls (fewer processors than ranks) */
+    int32_t progress; /**< 1: work advances by itself; 0: only inside calls (fewer processors than ranks) */
     int32_t reserved;
 } ujoin_group_info;
 
@@ -499,12 +499,12 @@ UJOIN_API void ujoin_work_destroy(ujoin_work *work);
 typedef struct ujoin_hook_args {
     size_t size;
     ujoin_joinable *joinable;
-    int64_t round;               /**< rounds of the context so far, from 0 */
-    int32_t active;              /**< ranks that have not joined; 0 in post hooks */
-    int32_t is_last_joiner;      /**< post hook: this rank ran no shadow */
-    int32_t authoritative_rank;  /**< post hook: the largest last joiner, the same on every rank; -1 in main hooks */
+    int64_t round;              /**< rounds of the context so far, from 0 */
+    int32_t active;             /**< ranks that have not joined; 0 in post hooks */
+    int32_t is_last_joiner;     /**< post hook: this rank ran no shadow */
+    int32_t authoritative_rank; /**< post hook: the largest last joiner, the same on every rank; -1 in main hooks */
     int32_t reserved;
-    const ujoin_hyper *options;  /**< as given to the context */
+    const ujoin_hyper *options; /**< as given to the context */
     size_t option_count;
 } ujoin_hook_args;
 
@@ -514,42 +514,42 @@ typedef ujoin_status (*ujoin_hook_fn)(void *user_data, const ujoin_hook_args *ar
 /** A joinable of the program's own. */
 typedef struct ujoin_hooks {
     size_t size;
-    ujoin_hook_fn main_hook;     /**< the collectives of one use, in their order; NULL = none */
-    ujoin_hook_fn post_hook;     /**< once per rank, after all have joined; NULL = none */
+    ujoin_hook_fn main_hook; /**< the collectives of one use, in their order; NULL = none */
+    ujoin_hook_fn post_hook; /**< once per rank, after all have joined; NULL = none */
     void *user_data;
     ujoin_destroy_fn destroy;
-    const char *name;            /**< for texts; default "joinable" */
-    const char *const *options;  /**< names of the options that the hooks know */
+    const char *name;           /**< for texts; default "joinable" */
+    const char *const *options; /**< names of the options that the hooks know */
     size_t option_count;
-    ujoin_device device;         /**< 0 = host */
+    ujoin_device device; /**< 0 = host */
     int32_t device_index;
 } ujoin_hooks;
 
 /** Options of ujoin_ctx_create. */
 typedef struct ujoin_ctx_options {
     size_t size;
-    int64_t idle_timeout_ms;     /**< without progress of any rank; default UJOIN_NEVER */
-    int64_t skew_warning_rounds; /**< a joined rank warns once; default 1,000; negative = never */
+    int64_t idle_timeout_ms;         /**< without progress of any rank; default UJOIN_NEVER */
+    int64_t skew_warning_rounds;     /**< a joined rank warns once; default 1,000; negative = never */
     const ujoin_hyper *hook_options; /**< for all hooks; a name that no joinable knows is UJOIN_E_INVALID */
     size_t hook_option_count;
-    int32_t disabled;            /**< start, notify and finish do nothing (inputs are known to be even) */
-    int32_t throw_on_exhausted;  /**< no shadows: when one rank has no more inputs, all get UJOIN_E_EXHAUSTED */
-    int32_t strict;              /**< once per use of the first joinable every hook in list order, as PyTorch does */
+    int32_t disabled;           /**< start, notify and finish do nothing (inputs are known to be even) */
+    int32_t throw_on_exhausted; /**< no shadows: when one rank has no more inputs, all get UJOIN_E_EXHAUSTED */
+    int32_t strict;             /**< once per use of the first joinable every hook in list order, as PyTorch does */
     int32_t reserved;
 } ujoin_ctx_options;
 
 /** What happened in a context since its last start. */
 typedef struct ujoin_ctx_report {
     size_t size;
-    int64_t rounds;              /**< of this rank's own */
-    int64_t shadow_rounds;       /**< that it worked for others */
-    int64_t shadow_uses;         /**< main hooks run */
-    int64_t shadow_us;           /**< time in them */
-    int64_t wait_us;             /**< time waiting for others' progress */
+    int64_t rounds;        /**< of this rank's own */
+    int64_t shadow_rounds; /**< that it worked for others */
+    int64_t shadow_uses;   /**< main hooks run */
+    int64_t shadow_us;     /**< time in them */
+    int64_t wait_us;       /**< time waiting for others' progress */
     int32_t is_last_joiner;
-    int32_t authoritative_rank;  /**< -1 before finish */
-    int32_t joined;              /**< ranks that have joined by now */
-    int32_t stopped;             /**< an agreed stop ended it */
+    int32_t authoritative_rank; /**< -1 before finish */
+    int32_t joined;             /**< ranks that have joined by now */
+    int32_t stopped;            /**< an agreed stop ended it */
 } ujoin_ctx_report;
 
 /**
@@ -646,16 +646,16 @@ UJOIN_API void ujoin_ctx_destroy(ujoin_ctx *ctx);
 /** What a summed gradient is divided by. */
 typedef int32_t ujoin_division;
 enum ujoin_division_value {
-    UJOIN_DIVISION_INITIAL = 1,  /**< the size of the group (default) */
-    UJOIN_DIVISION_ACTIVE = 2,   /**< the ranks that have not joined */
-    UJOIN_DIVISION_SAMPLES = 3   /**< the samples of all ranks: equals one process that sees every sample */
+    UJOIN_DIVISION_INITIAL = 1, /**< the size of the group (default) */
+    UJOIN_DIVISION_ACTIVE = 2,  /**< the ranks that have not joined */
+    UJOIN_DIVISION_SAMPLES = 3  /**< the samples of all ranks: equals one process that sees every sample */
 };
 
 /** What the program's gradients are, for UJOIN_DIVISION_SAMPLES. */
 typedef int32_t ujoin_gradient_kind;
 enum ujoin_gradient_kind_value {
-    UJOIN_GRADIENT_MEAN = 1,     /**< over the rank's own samples (default): result = sum(n g) / sum(n) */
-    UJOIN_GRADIENT_SUM = 2       /**< result = sum(g) / sum(n); the one for accumulation */
+    UJOIN_GRADIENT_MEAN = 1, /**< over the rank's own samples (default): result = sum(n g) / sum(n) */
+    UJOIN_GRADIENT_SUM = 2   /**< result = sum(g) / sum(n); the one for accumulation */
 };
 
 /** Options of ujoin_ddp_create. */
@@ -664,24 +664,24 @@ typedef struct ujoin_ddp_options {
     ujoin_division division;
     ujoin_gradient_kind gradient_kind;
     int32_t no_initial_broadcast; /**< parameters are equal already: only verify names, shapes and types */
-    int32_t source_rank;         /**< whose parameters all start from; 0 = rank 0 */
-    size_t first_bucket_bytes;   /**< default 1 MiB */
-    size_t bucket_bytes;         /**< default 25 MiB */
-    int64_t idle_timeout_ms;     /**< without progress of the peers; default UJOIN_NEVER */
-    ujoin_destroy_fn release;    /**< once, when the memory is no longer touched, also if create fails */
+    int32_t source_rank;          /**< whose parameters all start from; 0 = rank 0 */
+    size_t first_bucket_bytes;    /**< default 1 MiB */
+    size_t bucket_bytes;          /**< default 25 MiB */
+    int64_t idle_timeout_ms;      /**< without progress of the peers; default UJOIN_NEVER */
+    ujoin_destroy_fn release;     /**< once, when the memory is no longer touched, also if create fails */
     void *release_data;
 } ujoin_ddp_options;
 
 /** What a reducer did. */
 typedef struct ujoin_ddp_report {
     size_t size;
-    int64_t iterations;          /**< synchronised ones */
-    double divisor;              /**< of the last one; 0: no rank had a sample, gradients were left alone */
-    double samples;              /**< of all ranks in the last one */
-    int64_t reduce_us;           /**< time that reductions took, all iterations */
-    int64_t exposed_us;          /**< of that, time spent waiting in finish: the rest was hidden */
+    int64_t iterations; /**< synchronised ones */
+    double divisor;     /**< of the last one; 0: no rank had a sample, gradients were left alone */
+    double samples;     /**< of all ranks in the last one */
+    int64_t reduce_us;  /**< time that reductions took, all iterations */
+    int64_t exposed_us; /**< of that, time spent waiting in finish: the rest was hidden */
     size_t bucket_count;
-    int32_t joined_uneven;       /**< has been in a join context with uneven inputs */
+    int32_t joined_uneven; /**< has been in a join context with uneven inputs */
     int32_t reserved;
 } ujoin_ddp_report;
 
@@ -741,50 +741,50 @@ UJOIN_API void ujoin_ddp_destroy(ujoin_ddp *ddp);
 /** Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults (SGD's lr has none there: 1e-3). */
 typedef int32_t ujoin_optimizer;
 enum ujoin_optimizer_value {
-    UJOIN_OPTIMIZER_SGD = 2,      /**< (lr, momentum, dampening, nesterov, weight_decay, maximize) */
-    UJOIN_OPTIMIZER_ADAM = 3,     /**< (lr, beta1, beta2, eps, weight_decay, amsgrad, maximize) */
-    UJOIN_OPTIMIZER_ADAMW = 4     /**< as Adam, decoupled weight decay */
+    UJOIN_OPTIMIZER_SGD = 2,  /**< (lr, momentum, dampening, nesterov, weight_decay, maximize) */
+    UJOIN_OPTIMIZER_ADAM = 3, /**< (lr, beta1, beta2, eps, weight_decay, amsgrad, maximize) */
+    UJOIN_OPTIMIZER_ADAMW = 4 /**< as Adam, decoupled weight decay */
 };
 
 /** Options of zero_create. */
 typedef struct ujoin_zero_options {
     size_t size;
-    const ujoin_hyper *hyper;    /**< of the first param group; absent = the rule's default; unknown = an error */
+    const ujoin_hyper *hyper; /**< of the first param group; absent = the rule's default; unknown = an error */
     size_t hyper_count;
-    int64_t idle_timeout_ms;     /**< without progress of the peers; default UJOIN_NEVER */
-    ujoin_destroy_fn release;    /**< once, when parameters and gradients are no longer touched, also if create fails */
+    int64_t idle_timeout_ms;  /**< without progress of the peers; default UJOIN_NEVER */
+    ujoin_destroy_fn release; /**< once, when parameters and gradients are no longer touched, also if create fails */
     void *release_data;
 } ujoin_zero_options;
 
 /** Options of zero_step. */
 typedef struct ujoin_step_options {
     size_t size;
-    ujoin_call_fn closure;       /**< computes loss and gradients anew, before the update; keeps its loss */
+    ujoin_call_fn closure; /**< computes loss and gradients anew, before the update; keeps its loss */
     void *closure_data;
 } ujoin_step_options;
 
 /** One piece of the partition. */
 typedef struct ujoin_shard {
     size_t size;
-    size_t param;                /**< index of the parameter */
-    size_t offset;               /**< elements */
+    size_t param;  /**< index of the parameter */
+    size_t offset; /**< elements */
     size_t count;
-    int32_t rank;                /**< the owner */
-    int32_t group;               /**< param group */
+    int32_t rank;  /**< the owner */
+    int32_t group; /**< param group */
 } ujoin_shard;
 
 /** What zero_save writes and zero_load reads (bits); 0 = the optimizer's state. */
 enum ujoin_save_part {
-    UJOIN_SAVE_STATE = 1,        /**< a directory: one file per rank and an index, which is renamed last */
-    UJOIN_SAVE_PARAMETERS = 2    /**< alone: one safetensors file of the parameters, at `path`; else in the directory */
+    UJOIN_SAVE_STATE = 1,     /**< a directory: one file per rank and an index, which is renamed last */
+    UJOIN_SAVE_PARAMETERS = 2 /**< alone: one safetensors file of the parameters, at `path`; else in the directory */
 };
 
 /** Options of zero_save and zero_load. */
 typedef struct ujoin_save_options {
     size_t size;
-    const ujoin_state *extra;    /**< save: this rank's own texts, numbers and bytes (step, position in the data, ...) */
-    int32_t parts;               /**< ujoin_save_part */
-    int32_t no_sync;             /**< save: do not wait for the disk (a crash of the machine may lose it) */
+    const ujoin_state *extra; /**< save: this rank's own texts, numbers and bytes (step, position in the data, ...) */
+    int32_t parts;            /**< ujoin_save_part */
+    int32_t no_sync;          /**< save: do not wait for the disk (a crash of the machine may lose it) */
 } ujoin_save_options;
 
 /**
@@ -923,25 +923,25 @@ enum ujoin_item_kind_value { UJOIN_ITEM_TENSOR = 1, UJOIN_ITEM_NUMBER = 2, UJOIN
 /** What an item belongs to. */
 typedef int32_t ujoin_item_owner;
 enum ujoin_item_owner_value {
-    UJOIN_ITEM_OF_PROGRAM = 1,   /**< the program's own (default) */
-    UJOIN_ITEM_OF_PARAM = 2,     /**< state of the parameter named `param` */
-    UJOIN_ITEM_OF_GROUP = 3      /**< a hyper-parameter of param group `group` */
+    UJOIN_ITEM_OF_PROGRAM = 1, /**< the program's own (default) */
+    UJOIN_ITEM_OF_PARAM = 2,   /**< state of the parameter named `param` */
+    UJOIN_ITEM_OF_GROUP = 3    /**< a hyper-parameter of param group `group` */
 };
 
 /** One item; `key` is unique within its owner. */
 typedef struct ujoin_item {
     size_t size;
-    const char *param;           /**< name of the parameter that owns it */
-    const char *key;             /**< "exp_avg", "step", "lr", or the program's own name */
-    const void *data;            /**< tensor (row-major), text (without a NUL), bytes */
+    const char *param; /**< name of the parameter that owns it */
+    const char *key;   /**< "exp_avg", "step", "lr", or the program's own name */
+    const void *data;  /**< tensor (row-major), text (without a NUL), bytes */
     size_t bytes;
-    const int64_t *shape;        /**< tensor */
+    const int64_t *shape; /**< tensor */
     double number;
     ujoin_item_kind kind;
-    ujoin_dtype dtype;           /**< tensor */
+    ujoin_dtype dtype; /**< tensor */
     int32_t ndim;
     ujoin_item_owner owner;
-    int32_t group;               /**< the param group of the parameter or hyper-parameter */
+    int32_t group; /**< the param group of the parameter or hyper-parameter */
     int32_t reserved;
 } ujoin_item;
 
@@ -991,36 +991,36 @@ enum ujoin_std_value {
     UJOIN_STD_OUT = 1,
     UJOIN_STD_ERR = 2,
     UJOIN_STD_ALL = 3,
-    UJOIN_STD_SET = 4            /**< in ujoin_worker: the value counts, also if it is none */
+    UJOIN_STD_SET = 4 /**< in ujoin_worker: the value counts, also if it is none */
 };
 
 /** How workers and their descendants are held; the result says which was in force. */
 typedef int32_t ujoin_containment;
 enum ujoin_containment_value {
-    UJOIN_CONTAINMENT_GROUP = 1,  /**< session and process group (default); no effect on this process */
-    UJOIN_CONTAINMENT_WARDEN = 2  /**< a helper process outlives this one and ends all, also if this one is killed */
+    UJOIN_CONTAINMENT_GROUP = 1, /**< session and process group (default); no effect on this process */
+    UJOIN_CONTAINMENT_WARDEN = 2 /**< a helper process outlives this one and ends all, also if this one is killed */
 };
 
 /** A job: what all its workers have in common. */
 typedef struct ujoin_pctx_spec {
     size_t size;
-    const char *name;            /**< for prefixes and the report; default "worker" */
-    const char *program;         /**< path, or name in PATH; no shell */
-    const char *const *args;     /**< without the program's name; ${local_rank} is replaced */
+    const char *name;        /**< for prefixes and the report; default "worker" */
+    const char *program;     /**< path, or name in PATH; no shell */
+    const char *const *args; /**< without the program's name; ${local_rank} is replaced */
     size_t arg_count;
-    const char *log_dir;         /**< NULL = a fresh temporary one if a file is needed; "/dev/null" = no files */
-    const char *run_id;          /**< default: random */
-    const char *prefix;          /**< of console lines: ${role_name}, ${rank}, ${local_rank}; default "[name<rank>]: " */
-    int64_t grace_ms;            /**< between the polite signal and SIGKILL, when the library ends workers; default 30 s */
-    int64_t drain_ms;            /**< for output that a grandchild still holds after a worker's end; default 1 s */
-    int64_t partial_line_ms;     /**< an unfinished line goes to the console after this; default 200 ms */
-    int32_t nprocs;              /**< workers; their index is "rank" in this family */
-    int32_t first_rank;          /**< added to the index in texts and prefixes (several hosts) */
-    int32_t restart_count;       /**< attempt_<k> in the log directory */
-    ujoin_std redirects;         /**< streams that go to files instead of the console */
-    ujoin_std tee;               /**< streams that go to both */
+    const char *log_dir;     /**< NULL = a fresh temporary one if a file is needed; "/dev/null" = no files */
+    const char *run_id;      /**< default: random */
+    const char *prefix;      /**< of console lines: ${role_name}, ${rank}, ${local_rank}; default "[name<rank>]: " */
+    int64_t grace_ms;        /**< between the polite signal and SIGKILL, when the library ends workers; default 30 s */
+    int64_t drain_ms;        /**< for output that a grandchild still holds after a worker's end; default 1 s */
+    int64_t partial_line_ms; /**< an unfinished line goes to the console after this; default 200 ms */
+    int32_t nprocs;          /**< workers; their index is "rank" in this family */
+    int32_t first_rank;      /**< added to the index in texts and prefixes (several hosts) */
+    int32_t restart_count;   /**< attempt_<k> in the log directory */
+    ujoin_std redirects;     /**< streams that go to files instead of the console */
+    ujoin_std tee;           /**< streams that go to both */
     ujoin_containment containment;
-    int32_t same_session;        /**< stay on the terminal (one worker, for debuggers) */
+    int32_t same_session; /**< stay on the terminal (one worker, for debuggers) */
     int32_t reserved;
 } ujoin_pctx_spec;
 
@@ -1028,22 +1028,22 @@ typedef struct ujoin_pctx_spec {
 typedef struct ujoin_worker {
     size_t size;
     const char *program;
-    const char *const *args;     /**< replaces the job's, if not NULL */
+    const char *const *args; /**< replaces the job's, if not NULL */
     size_t arg_count;
-    const char *directory;       /**< working directory */
-    ujoin_std redirects;         /**< counts with UJOIN_STD_SET, or if not 0 */
+    const char *directory; /**< working directory */
+    ujoin_std redirects;   /**< counts with UJOIN_STD_SET, or if not 0 */
     ujoin_std tee;
 } ujoin_worker;
 
 /** State of a worker. */
 typedef int32_t ujoin_worker_state;
 enum ujoin_worker_state_value {
-    UJOIN_WORKER_CREATED = 1,    /**< not started */
+    UJOIN_WORKER_CREATED = 1, /**< not started */
     UJOIN_WORKER_RUNNING = 2,
-    UJOIN_WORKER_EXITED = 3,     /**< exit_code counts */
-    UJOIN_WORKER_SIGNALED = 4,   /**< signal counts */
-    UJOIN_WORKER_UNKNOWN = 5,    /**< ended, but this process took the status elsewhere */
-    UJOIN_WORKER_UNKILLABLE = 6  /**< still there after SIGKILL; given up */
+    UJOIN_WORKER_EXITED = 3,    /**< exit_code counts */
+    UJOIN_WORKER_SIGNALED = 4,  /**< signal counts */
+    UJOIN_WORKER_UNKNOWN = 5,   /**< ended, but this process took the status elsewhere */
+    UJOIN_WORKER_UNKILLABLE = 6 /**< still there after SIGKILL; given up */
 };
 
 /** A worker: what is known now, and how it ended. */
@@ -1052,20 +1052,20 @@ typedef struct ujoin_worker_result {
     ujoin_worker_state state;
     int32_t rank;
     int32_t pid;
-    int32_t exit_code;           /**< -1 unless exited */
-    int32_t signal;              /**< 0 unless signaled */
-    int32_t failed;              /**< by itself */
-    int32_t stopped;             /**< ended because of another's failure, or on request: a victim, not a cause */
+    int32_t exit_code;             /**< -1 unless exited */
+    int32_t signal;                /**< 0 unless signaled */
+    int32_t failed;                /**< by itself */
+    int32_t stopped;               /**< ended because of another's failure, or on request: a victim, not a cause */
     ujoin_containment containment; /**< in force */
-    int64_t start_ns;            /**< CLOCK_REALTIME */
-    int64_t end_ns;              /**< 0 while it runs */
+    int64_t start_ns;              /**< CLOCK_REALTIME */
+    int64_t end_ns;                /**< 0 while it runs */
     int64_t last_output_ns;
-    int64_t user_us;             /**< processor time */
+    int64_t user_us; /**< processor time */
     int64_t system_us;
-    uint64_t peak_bytes;         /**< resident memory */
+    uint64_t peak_bytes; /**< resident memory */
     uint64_t stdout_bytes;
     uint64_t stderr_bytes;
-    const char *stdout_path;     /**< "" if there is no file */
+    const char *stdout_path; /**< "" if there is no file */
     const char *stderr_path;
 } ujoin_worker_result;
 

@@ -25,8 +25,7 @@ bool Watch::wait_slow(int32_t k, os::EventCount &event, const Look &part, const 
     };
     try {
         const auto done = [&] { return part(k); };
-        if (os::wait_event(event, 0, Deadline::earlier(deadline, patience), done, look))
-            return true; // has spun already
+        if (os::wait_event(event, 0, Deadline::earlier(deadline, patience), done, look)) return true; // has spun already
     } catch (const Error &error) {
         mark(Fate::failed, error.text(), error.code()); // no effect where blame() left a more precise one
         throw;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups, operations and work through the public header alone: what right calls do, and what wrong ones get. */
+#include <cmocka.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <ujoin.h>
 
 static ujoin_group *self_group(void) {
@@ -21,7 +21,8 @@ static ujoin_group *self_group(void) {
 
 static void assert_error(ujoin_status got, ujoin_status wanted, const char *part) {
     if (got != wanted || !strstr(ujoin_last_error(), part))
-        fail_msg("%s (wanted %s with \"%s\"): %s", ujoin_status_name(got), ujoin_status_name(wanted), part, ujoin_last_error());
+        fail_msg("%s (wanted %s with \"%s\"): %s", ujoin_status_name(got), ujoin_status_name(wanted), part,
+                 ujoin_last_error());
 }
 
 static void library_facts(void **state) {
@@ -90,9 +91,9 @@ static void wrong_groups(void **state) {
 
 static void wrong_environment(void **state) {
     (void)state;
-    const char *wrong[][3] = {{"RANK", "two", "RANK is \"two\""},       {"RANK", "5", "RANK is 5"},
-                              {"WORLD_SIZE", "0", "WORLD_SIZE is 0"},   {"MASTER_PORT", "x", "MASTER_PORT is \"x\""},
-                              {"UJOIN_TIMEOUT_MS", "soon", "soon"},     {"UJOIN_SPIN_US", "-3", "UJOIN_SPIN_US is -3"},
+    const char *wrong[][3] = {{"RANK", "two", "RANK is \"two\""},        {"RANK", "5", "RANK is 5"},
+                              {"WORLD_SIZE", "0", "WORLD_SIZE is 0"},    {"MASTER_PORT", "x", "MASTER_PORT is \"x\""},
+                              {"UJOIN_TIMEOUT_MS", "soon", "soon"},      {"UJOIN_SPIN_US", "-3", "UJOIN_SPIN_US is -3"},
                               {"LOCAL_WORLD_SIZE", "1", "several hosts"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         setenv("RANK", "0", 1);
@@ -197,8 +198,8 @@ static void *rank_main(void *argument) {
         return NULL;
     }
     ujoin_group_info info = {.size = sizeof info};
-    me->errors += ujoin_group_get_info(group, &info) != UJOIN_OK || strcmp(info.backend, "local") || info.rank != me->rank ||
-                  info.world_size != 2 || info.local_size != 2 || info.local_rank != me->rank;
+    me->errors += ujoin_group_get_info(group, &info) != UJOIN_OK || strcmp(info.backend, "local") ||
+                  info.rank != me->rank || info.world_size != 2 || info.local_size != 2 || info.local_rank != me->rank;
     float sum = (float)(me->rank + 1);
     ujoin_buffer recv = {.data = &sum, .count = 1, .dtype = UJOIN_F32};
     me->errors += ujoin_all_reduce(group, NULL, &recv, UJOIN_SUM, NULL, NULL) != UJOIN_OK || sum != 3;

@@ -9,7 +9,8 @@ using namespace ujoin;
 
 namespace {
 
-ujoin_status status_of(const std::function<void()> &body, std::string *text = nullptr, std::vector<int32_t> *ranks = nullptr) {
+ujoin_status status_of(const std::function<void()> &body, std::string *text = nullptr,
+                       std::vector<int32_t> *ranks = nullptr) {
     try {
         body();
         return UJOIN_OK;
@@ -24,7 +25,8 @@ class GroupFaults : public testing::TestWithParam<const char *> {
   protected:
     void on_ranks(int size, const std::function<void(Group &)> &body) { harness::with_groups(GetParam(), size, body); }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, GroupFaults, testing::Values("local", "shm"), [](const auto &of) { return std::string(of.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, GroupFaults, testing::Values("local", "shm"),
+                         [](const auto &of) { return std::string(of.param); });
 
 TEST_P(GroupFaults, different_operations_are_a_mismatch_on_every_rank) {
     on_ranks(3, [](Group &group) {

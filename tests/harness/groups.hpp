@@ -22,8 +22,10 @@ inline void with_groups(const std::string &backend, int size, const std::functio
         const std::shared_ptr<ujoin::Group> group = ujoin::Group::create(config);
         body(*group);
     };
-    if (backend == "shm") run_processes(size, one);
-    else run_threads(size, one);
+    if (backend == "shm")
+        run_processes(size, one);
+    else
+        run_threads(size, one);
 }
 
 } // namespace harness

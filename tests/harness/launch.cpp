@@ -66,7 +66,8 @@ Launch::Launch(const std::vector<std::string> &argv, const Variables &variables)
     if (pid_ > 0) return;
     dup2(out_, 1);
     dup2(err_, 2);
-    for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) signal(number, SIG_DFL); // whoever runs the tests may ignore them
+    for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM})
+        signal(number, SIG_DFL); // whoever runs the tests may ignore them
     execve(args[0], args.data(), environment.data());
     _exit(127);
 }

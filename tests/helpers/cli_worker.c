@@ -108,8 +108,8 @@ int main(int argc, char **argv) {
         if (mine) fprintf(stderr, "the reason of rank %s\n", argv[2]);
         if (mine) return atoi(argv[3]);
         pause();
-    } else if (strcmp(command, "die") == 0) { /* die RANK SIGNAL */
-        if (mine) raise(atoi(argv[3]));
+    } else if (strcmp(command, "die") == 0) {                           /* die RANK SIGNAL */
+        if (mine) signal(atoi(argv[3]), SIG_DFL), raise(atoi(argv[3])); /* a sanitizer has a handler of its own */
         pause();
     } else if (strcmp(command, "signals") == 0) { /* signals polite|stubborn */
         polite = strcmp(argv[2], "polite") == 0;
