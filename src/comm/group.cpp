@@ -6,6 +6,7 @@
 #include "os/cpu.hpp"
 #include <csignal>
 #include <pthread.h>
+#include <utility>
 
 namespace ujoin {
 namespace {
@@ -123,7 +124,17 @@ void Group::drain(Lock &lock) {
 
 std::shared_ptr<Work> Group::submit(const OpArgs &op, const Deadline &deadline, Release release) {
     check_usable();
-    auto work = std::make_shared<Work>(shared_from_this(), op, deadline, std::move(release));
+    return put_in_flight(std::make_shared<Work>(shared_from_this(), op, deadline, std::move(release)));
+}
+
+std::shared_ptr<Work> Group::submit_idle(const OpArgs &op, int64_t idle_timeout_ms, Release release) {
+    check_usable();
+    auto work = std::make_shared<Work>(shared_from_this(), op, Deadline::never(), std::move(release));
+    work->idle_timeout_ms_ = idle_timeout_ms;
+    return put_in_flight(std::move(work));
+}
+
+std::shared_ptr<Work> Group::put_in_flight(std::shared_ptr<Work> work) {
     if (Tagger *to = tagger()) to->before(work->op_);
     Lock lock(progress_->mutex);
     progress_->queue.push_back(work);
@@ -174,8 +185,8 @@ bool Group::step_front(Lock &lock, const Deadline &patience, bool interruptible,
     progress.busy = true;
     lock.unlock();
     std::optional<Error> error;
-    std::optional<Error> interrupted;
     bool complete = false;
+    if (work->idle_timeout_ms_ >= 0) work->deadline_ = Deadline::in(std::exchange(work->idle_timeout_ms_, -1));
     try {
         check_usable();
         complete =

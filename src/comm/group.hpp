@@ -46,6 +46,8 @@ class Group : public std::enable_shared_from_this<Group> {
     void run(OpArgs &op, const Deadline &deadline = Deadline::never());
     /// Puts an operation in flight.
     std::shared_ptr<Work> submit(const OpArgs &op, const Deadline &deadline, Release release = {});
+    /// The same with a deadline that runs from the moment at which everything before it is complete.
+    std::shared_ptr<Work> submit_idle(const OpArgs &op, int64_t idle_timeout_ms, Release release = {});
 
     // What the library's own parts use; no deadline: they end with the peers' lives.
     void all_gather_parts(const Memory &recv, const size_t *part_offsets, uint32_t digest = 0,
@@ -98,6 +100,7 @@ class Group : public std::enable_shared_from_this<Group> {
     };
     using Lock = std::unique_lock<std::mutex>;
 
+    std::shared_ptr<Work> put_in_flight(std::shared_ptr<Work> work);
     void start_progress(); // the mutex is held
     static void progress_loop(std::shared_ptr<Progress> progress);
     bool step_front(Lock &lock, const Deadline &patience, bool interruptible, bool may_wait);

@@ -50,6 +50,7 @@ class Work {
     std::shared_ptr<Group> keep_group_; ///< until completion
     OpArgs op_;
     Deadline deadline_;
+    int64_t idle_timeout_ms_ = -1; ///< sets the deadline when the operation's turn comes
     Release release_;
     std::optional<Error> error_;
     std::atomic<bool> done_{false};

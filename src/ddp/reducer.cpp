@@ -171,7 +171,7 @@ void Ddp::launch(Works &works, size_t bucket, bool shadow) {
     }
     auto flight = std::make_unique<InFlight>(InFlight{borrowed_, bucket});
     submitted_ns_[bucket] = now_ns();
-    works.push_back(group_->submit(op, Deadline::in(config_.idle_timeout_ms), Release(&InFlight::done, flight.release())));
+    works.push_back(group_->submit_idle(op, config_.idle_timeout_ms, Release(&InFlight::done, flight.release())));
 }
 
 void Ddp::finish() {

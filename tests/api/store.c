@@ -131,6 +131,7 @@ static void tcp_server_and_client(void **state) {
     assert_int_equal(ujoin_store_create(url, &options, &client), UJOIN_E_MISMATCH);
     setenv("UJOIN_SECRET", "of this test", 1); /* the default */
     assert_int_equal(ujoin_store_create(url, NULL, &client), UJOIN_OK);
+    ujoin_store_destroy(client);
     unsetenv("UJOIN_SECRET");
     assert_int_equal(ujoin_store_create(url, NULL, &client), UJOIN_E_MISMATCH);
     options.secret = "of this test";

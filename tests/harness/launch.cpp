@@ -67,7 +67,7 @@ Launch::Launch(const std::vector<std::string> &argv, const Variables &variables)
     dup2(out_, 1);
     dup2(err_, 2);
     for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM})
-        signal(number, SIG_DFL); // whoever runs the tests may ignore them
+        ::signal(number, SIG_DFL); // whoever runs the tests may ignore them
     execve(args[0], args.data(), environment.data());
     _exit(127);
 }

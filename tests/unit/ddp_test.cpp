@@ -4,6 +4,7 @@
 #include "harness/ddp_kit.hpp"
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <limits>
@@ -439,6 +440,27 @@ TEST(DdpFailure, idle_timeout_names_who_is_missing) {
         EXPECT_GE(took, 100);
         EXPECT_LE(took, static_cast<int64_t>(2000 * harness::slack()));
         expect_error(ujoin_ddp_forward(ddp.get(), 1), UJOIN_E_TIMEOUT, {});
+    });
+}
+
+TEST(DdpFailure, idle_timeout_starts_anew_with_each_bucket) {
+    const auto idle_ms = static_cast<int64_t>(1000 * harness::slack());
+    with_threads(2, [&](ujoin_group *group, int rank) {
+        std::vector<Tensor> tensors{{"w", 100}, {"v", 100}};
+        ujoin_ddp_options options = ddp_options();
+        options.first_bucket_bytes = 1;
+        options.idle_timeout_ms = idle_ms;
+        const DdpPtr ddp = make_ddp(group, tensors, options);
+        ASSERT_TRUE(ddp);
+        const int64_t start = ujoin::now_ms();
+        ASSERT_UJOIN_OK(ujoin_ddp_forward(ddp.get(), 1));
+        for (const size_t i : {1U, 0U}) {
+            // A slow peer: together its pauses are longer than the timeout, each alone is not.
+            if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(idle_ms * 11 / 20));
+            ASSERT_UJOIN_OK(ujoin_ddp_ready(ddp.get(), i));
+        }
+        ASSERT_UJOIN_OK(ujoin_ddp_finish(ddp.get()));
+        EXPECT_GE(ujoin::now_ms() - start, idle_ms);
     });
 }
 
