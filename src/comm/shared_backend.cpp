@@ -78,11 +78,13 @@ bool nobody_contributed(const OpArgs &op) {
 
 std::vector<FateLine *> fates_of(const std::vector<RankArea *> &areas) {
     std::vector<FateLine *> fates;
+    fates.reserve(areas.size());
     for (RankArea *area : areas) fates.push_back(&area->fate);
     return fates;
 }
 std::vector<os::EventCount *> events_of(const std::vector<RankArea *> &areas) {
     std::vector<os::EventCount *> events;
+    events.reserve(4 * areas.size());
     for (RankArea *area : areas)
         for (int i = 0; i < 2; i++) {
             events.push_back(&area->banks[i].event);
@@ -92,6 +94,7 @@ std::vector<os::EventCount *> events_of(const std::vector<RankArea *> &areas) {
 }
 std::vector<Bank *> banks_of(const std::vector<RankArea *> &areas) {
     std::vector<Bank *> banks;
+    banks.reserve(areas.size());
     for (RankArea *area : areas) banks.push_back(area->banks);
     return banks;
 }
