@@ -103,7 +103,7 @@ std::vector<Bank *> banks_of(const std::vector<RankArea *> &areas) {
 
 int64_t spin_time_ns(int32_t ranks) {
     if (const auto us = env::number(env::Var::spin_us, 0, 1'000'000)) return *us * 1000;
-    return ranks > os::processor_count() ? 0 : 2000;
+    return ranks > os::processor_count() ? 0 : 500'000;
 }
 
 SharedBackend::SharedBackend(Parts parts)

@@ -71,7 +71,9 @@ class SharedBackend final : public Backend {
     bool any_scaled_ = false;
 };
 
-/// Spin time of waits: none when `ranks` on this host outnumber the processors.
+/// Spin time of a caller's waits: none when `ranks` on this host outnumber the processors, else half a millisecond. A rank
+/// that sleeps makes its peer late for the next operation, which then sleeps too; ranks that have a processor each stay in
+/// step by spinning.
 int64_t spin_time_ns(int32_t ranks);
 
 } // namespace ujoin

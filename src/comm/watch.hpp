@@ -13,6 +13,9 @@
 
 namespace ujoin {
 
+/// Spin time where the processor may be wanted by a thread of the same rank.
+inline constexpr int64_t brief_spin_ns = 2000;
+
 enum class Fate : uint32_t { none = 0, failed = 1, lost = 2, left = 3 };
 
 /// How a rank ended, in memory that every rank of the group sees. Never reset: a failure ends the group. Written by its
@@ -45,7 +48,7 @@ class Watch {
     /// False when `patience` is at its end before that: no mark is left, the wait may be taken up again.
     template <class Part, class What> bool wait(int32_t k, os::EventCount &event, Part &&part, const Deadline &deadline,
                                                 const Deadline &patience, bool interruptible, What &&what) {
-        if (part(k) || spin([&] { return part(k); })) return true;
+        if (part(k) || spin(interruptible, [&] { return part(k); })) return true;
         return wait_slow(k, event, Look{part}, deadline, patience, interruptible, what());
     }
     template <class Part, class What>
@@ -81,9 +84,11 @@ class Watch {
         bool (*call_)(void *, int32_t);
     };
 
-    template <class Done> bool spin(Done &&done) const {
-        if (spin_ns_ <= 0) return false;
-        const int64_t end = now_ns() + spin_ns_;
+    /// A progress thread shares its processor with the thread that computes: it spins but shortly.
+    template <class Done> bool spin(bool on_callers_thread, Done &&done) const {
+        const int64_t ns = on_callers_thread ? spin_ns_ : std::min(spin_ns_, brief_spin_ns);
+        if (ns <= 0) return false;
+        const int64_t end = now_ns() + ns;
         do {
             for (int i = 0; i < 32; i++) {
                 if (done()) return true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/work.hpp"
 #include "comm/group.hpp"
-#include "comm/shared_backend.hpp"
+#include "comm/watch.hpp"
 #include <utility>
 
 namespace ujoin {
@@ -62,7 +62,7 @@ ujoin_status Work::wait(int64_t timeout_ms) {
     }
     // With a progress thread; or another thread of the program is inside the backend and will complete it.
     const bool complete = os::wait_event(
-        event_, group ? spin_time_ns(group->local_size()) : 0, patience, [&] { return done(); },
+        event_, brief_spin_ns, patience, [&] { return done(); },
         [](bool slice) {
             if (slice) os::check_interrupt();
         });
