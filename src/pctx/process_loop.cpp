@@ -295,7 +295,10 @@ void ProcessSet::begin_close() {
         os::reap(warden_->pidfd());
         done();
     }));
-    timer_->start(kill_limit_ms, guarded([this] { done(); })); // a child of its cannot be killed: it stays with it
+    timer_->start(kill_limit_ms, guarded([this] { // a child of its cannot be killed: it stays with it
+                      os::reap(warden_->pidfd());
+                      done();
+                  }));
 }
 
 void ProcessSet::done() {
