@@ -32,7 +32,11 @@ inline fs::path trainer() { return build_folder() / "examples" / "train_text"; }
 
 inline std::string read_file(const fs::path &path) {
     std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    try {
+        return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    } catch (const std::ios_base::failure &) { // of a process that has just ended
+        return {};
+    }
 }
 
 /// The folder that was built: __FILE__ need not be an absolute path.
