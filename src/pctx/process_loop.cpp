@@ -82,7 +82,7 @@ void ProcessSet::retry_taken() {
 }
 
 void ProcessSet::warden_ready() {
-    for (;;) {
+    while (phase_ < Phase::closing) { // an event can bring the end; then only the warden's own matters
         os::warden::Event event{};
         switch (warden_->receive(event)) {
         case WardenClient::Got::event:
@@ -291,7 +291,7 @@ void ProcessSet::begin_close() {
     if (!warden_) return done();
     warden_watch_.reset();
     warden_->end();
-    warden_watch_ = std::make_unique<io::Watch>(*loop_, warden_->pidfd(), guarded([this] {
+    warden_exit_ = std::make_unique<io::Watch>(*loop_, warden_->pidfd(), guarded([this] {
         os::reap(warden_->pidfd());
         done();
     }));
@@ -306,6 +306,7 @@ void ProcessSet::done() {
     phase_ = Phase::done;
     timer_->stop();
     warden_watch_.reset();
+    warden_exit_.reset();
     std::scoped_lock lock(mutex_);
     loop_done_ = true;
     changed_.notify_all();

@@ -132,7 +132,8 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     std::unique_ptr<ConsoleLink> console_link_;
     std::unique_ptr<io::Timer> timer_;
     std::unique_ptr<io::Timer> retry_timer_;
-    std::unique_ptr<io::Watch> warden_watch_;
+    std::unique_ptr<io::Watch> warden_watch_; // its socket
+    std::unique_ptr<io::Watch> warden_exit_;
     std::vector<size_t> retrying_;
     std::vector<Leftover> leftovers_;
     size_t live_ = 0;

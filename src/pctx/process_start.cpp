@@ -252,6 +252,7 @@ void ProcessSet::take_down() {
         loop->call([this] {
             leftovers_.clear();
             warden_watch_.reset();
+            warden_exit_.reset();
             timer_.reset();
             retry_timer_.reset();
             for (Worker &worker : workers_) {
