@@ -1145,7 +1145,8 @@ UJOIN_API ujoin_status pctx_signal(ujoin_pctx *pctx, int32_t rank, int32_t signa
 
 /**
  * Ends all workers: `signal` (0 = SIGTERM) to their groups, SIGKILL to what is left after grace_ms (0 = at once), then
- * reads the rest of the output. Bounded by the grace, the drain and a second. May be repeated.
+ * reads the rest of the output. Bounded by the grace, the drain and a second. May be repeated. UJOIN_PENDING: the console
+ * does not take the output. UJOIN_E_TIMEOUT: a worker cannot be killed.
  * @local @blocking @since 0.1
  */
 UJOIN_API ujoin_status pctx_close(ujoin_pctx *pctx, int32_t signal, int64_t grace_ms);
