@@ -15,16 +15,13 @@ struct Entry {
 constexpr Entry table[] = {
     {Var::rank, "RANK"},                                  // this process's rank in the job
     {Var::world_size, "WORLD_SIZE"},                      // ranks of the job
-    {Var::local_rank, "LOCAL_RANK"},                      // rank among those of this host
     {Var::local_world_size, "LOCAL_WORLD_SIZE"},          // ranks of this host
     {Var::master_addr, "MASTER_ADDR"},                    // where rank 0 runs
     {Var::master_port, "MASTER_PORT"},                    //
     {Var::slurm_procid, "SLURM_PROCID"},                  // the same under srun,
     {Var::slurm_ntasks, "SLURM_NTASKS"},                  //
-    {Var::slurm_localid, "SLURM_LOCALID"},                //
     {Var::ompi_rank, "OMPI_COMM_WORLD_RANK"},             // Open MPI's mpirun,
     {Var::ompi_size, "OMPI_COMM_WORLD_SIZE"},             //
-    {Var::ompi_local_rank, "OMPI_COMM_WORLD_LOCAL_RANK"}, //
     {Var::ompi_local_size, "OMPI_COMM_WORLD_LOCAL_SIZE"}, //
     {Var::pmi_rank, "PMI_RANK"},                          // and a PMI launcher
     {Var::pmi_size, "PMI_SIZE"},                          //

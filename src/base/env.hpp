@@ -10,16 +10,13 @@ namespace ujoin::env {
 enum class Var {
     rank,
     world_size,
-    local_rank,
     local_world_size,
     master_addr,
     master_port, // the launcher's
     slurm_procid,
     slurm_ntasks,
-    slurm_localid,
     ompi_rank,
     ompi_size,
-    ompi_local_rank,
     ompi_local_size,
     pmi_rank,
     pmi_size,

@@ -4,8 +4,7 @@
 #include "comm/registry.hpp"
 #include "comm/shared_backend.hpp"
 #include "os/cpu.hpp"
-#include <csignal>
-#include <pthread.h>
+#include "os/thread.hpp"
 #include <utility>
 
 namespace ujoin {
@@ -62,11 +61,6 @@ void Group::break_with(const Error &error) {
     broken_.store(true, std::memory_order_release);
 }
 
-void Group::broken_by(const Error &error) {
-    break_with(error);
-    throw Error(error);
-}
-
 void Group::run(OpArgs &op, const Deadline &deadline) {
     check_usable();
     if (Tagger *to = tagger()) to->before(op);
@@ -74,7 +68,8 @@ void Group::run(OpArgs &op, const Deadline &deadline) {
         try {
             backend_->run(op, deadline, Deadline::never(), true);
         } catch (const Error &error) {
-            broken_by(error);
+            break_with(error);
+            throw;
         }
     };
     if (progress_->in_flight.load(std::memory_order_acquire) == 0) {
@@ -84,19 +79,17 @@ void Group::run(OpArgs &op, const Deadline &deadline) {
         drain(lock);
         progress_->busy = true;
         lock.unlock();
-        const auto leave = [&] {
-            lock.lock();
-            progress_->busy = false;
-            progress_->changed.notify_all();
-        };
-        try {
-            check_usable();
-            inside();
-        } catch (...) {
-            leave();
-            throw;
-        }
-        leave();
+        struct Leave {
+            Progress &progress;
+            Lock &lock;
+            ~Leave() {
+                lock.lock();
+                progress.busy = false;
+                progress.changed.notify_all();
+            }
+        } const leave{*progress_, lock};
+        check_usable();
+        inside();
     }
     if (Tagger *to = tagger()) to->after(op);
 }
@@ -150,20 +143,14 @@ std::shared_ptr<Work> Group::put_in_flight(std::shared_ptr<Work> work) {
 
 void Group::start_progress() {
     if (progress_->thread.joinable()) return;
-    sigset_t all;
-    sigset_t old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); // the program's handlers do not run on the library's thread
     try {
-        progress_->thread = std::thread(progress_loop, progress_);
-    } catch (const std::system_error &) {
+        progress_->thread = os::start_thread("ujoin-progress", [progress = progress_] { progress_loop(progress); });
+    } catch (const Error &) {
         progress_allowed_ = false; // operations advance inside the calls then
     }
-    pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
 void Group::progress_loop(std::shared_ptr<Progress> progress) {
-    pthread_setname_np(pthread_self(), "ujoin-progress");
     Lock lock(progress->mutex);
     for (;;) {
         progress->changed.wait(lock, [&] { return progress->stopping || (!progress->queue.empty() && !progress->busy); });
@@ -193,10 +180,7 @@ bool Group::step_front(Lock &lock, const Deadline &patience, bool interruptible,
             may_wait ? backend_->run(work->op_, work->deadline_, patience, interruptible) : backend_->advance(work->op_);
     } catch (const Error &caught) {
         error = caught;
-        try {
-            broken_by(caught);
-        } catch (const Error &) { // it is kept in the work
-        }
+        break_with(caught);
     }
     std::shared_ptr<Group> keep = work->keep_group_;
     const bool ended = complete || error.has_value();
@@ -300,11 +284,7 @@ ujoin_status Group::close(int64_t timeout_ms) {
 void Group::abort(const std::string &reason) {
     const std::string text =
         reason.empty() ? cat("rank ", rank_, " aborted the group") : cat("rank ", rank_, " aborted the group: ", reason);
-    {
-        const std::scoped_lock lock(cause_mutex_);
-        if (!cause_) cause_ = Error(UJOIN_E_ABORTED, text).with_ranks({rank_});
-    }
-    broken_.store(true, std::memory_order_release);
+    break_with(Error(UJOIN_E_ABORTED, text).with_ranks({rank_}));
     backend_->abort(text, false);
 }
 

@@ -105,14 +105,13 @@ class Group : public std::enable_shared_from_this<Group> {
     static void progress_loop(std::shared_ptr<Progress> progress);
     bool step_front(Lock &lock, const Deadline &patience, bool interruptible, bool may_wait);
     void drain(Lock &lock);
-    [[noreturn]] void broken_by(const Error &error);
 
     std::unique_ptr<Backend> backend_;
     int32_t rank_;
     int32_t size_;
     int32_t local_size_;
     int64_t timeout_ms_;
-    bool progress_allowed_;
+    std::atomic<bool> progress_allowed_;
     std::unique_ptr<Tagger> tagger_owner_;
     std::atomic<Tagger *> tagger_{nullptr}; ///< operations in flight may complete while it is set
     std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/env.hpp"
+#include "base/random.hpp"
 #include "comm/group.hpp"
 #include "comm/registry.hpp"
 #include "store/store.hpp"
 #include <cstdlib>
-#include <random>
 
 namespace ujoin {
 namespace {
@@ -78,10 +78,7 @@ std::string store_meeting(Store &store, const Place &place, const std::string &n
     const std::string prefix = cat("ujoin/group/", name, "/");
     const int64_t arrival = store.add(prefix + "arrivals", 1);
     const std::string key = cat(prefix, (arrival - 1) / place.size);
-    if (place.rank == 0) {
-        std::random_device random;
-        store.set(key, cat("store://", random(), "-", random(), "-", random(), "-", random()));
-    }
+    if (place.rank == 0) store.set(key, "store://" + random_hex(16));
     const std::optional<std::string> meeting = store.get(key, deadline);
     if (!meeting)
         throw Error(UJOIN_E_TIMEOUT, cat("rank 0 did not come to ", store.url(), " (this is rank ", place.rank, ")"))

@@ -48,7 +48,7 @@ class Watch {
     /// False when `patience` is at its end before that: no mark is left, the wait may be taken up again.
     template <class Part, class What> bool wait(int32_t k, os::EventCount &event, Part &&part, const Deadline &deadline,
                                                 const Deadline &patience, bool interruptible, What &&what) {
-        if (part(k) || spin(interruptible, [&] { return part(k); })) return true;
+        if (os::spin(spin_ns(interruptible), [&] { return part(k); })) return true;
         return wait_slow(k, event, Look{part}, deadline, patience, interruptible, what());
     }
     template <class Part, class What>
@@ -85,17 +85,8 @@ class Watch {
     };
 
     /// A progress thread shares its processor with the thread that computes: it spins but shortly.
-    template <class Done> bool spin(bool on_callers_thread, Done &&done) const {
-        const int64_t ns = on_callers_thread ? spin_ns_ : std::min(spin_ns_, brief_spin_ns);
-        if (ns <= 0) return false;
-        const int64_t end = now_ns() + ns;
-        do {
-            for (int i = 0; i < 32; i++) {
-                if (done()) return true;
-                os::cpu_relax();
-            }
-        } while (now_ns() < end);
-        return false;
+    int64_t spin_ns(bool on_callers_thread) const {
+        return on_callers_thread ? spin_ns_ : std::min(spin_ns_, brief_spin_ns);
     }
     bool wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline, const Deadline &patience,
                    bool interruptible, const std::string &what);

@@ -2,15 +2,12 @@
 #include "io/console.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "os/thread.hpp"
 #include <cerrno>
 #include <condition_variable>
-#include <csignal>
 #include <deque>
 #include <mutex>
 #include <poll.h>
-#include <pthread.h>
-#include <system_error>
-#include <thread>
 #include <unistd.h>
 
 namespace ujoin::io {
@@ -52,19 +49,7 @@ struct Console::State {
 
 Console::Console(std::function<void()> eased) : state_(std::make_shared<State>()) {
     state_->eased = std::move(eased);
-    sigset_t all;
-    sigset_t old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    try {
-        std::thread thread([state = state_] { run(state); });
-        pthread_setname_np(thread.native_handle(), "ujoin-console");
-        thread.detach();
-    } catch (const std::system_error &error) {
-        pthread_sigmask(SIG_SETMASK, &old, nullptr);
-        fail_errno(error.code().value(), "cannot start a thread");
-    }
-    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+    os::start_thread("ujoin-console", [state = state_] { run(state); }).detach();
 }
 
 Console::~Console() {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/loop.hpp"
 #include "base/error.hpp"
-#include <csignal>
+#include "os/thread.hpp"
 #include <future>
-#include <pthread.h>
 
 namespace ujoin::io {
 
@@ -17,21 +16,14 @@ Loop::Loop(const char *thread_name) {
         fail(UJOIN_E_SYSTEM, "cannot make an event loop: ", uv_strerror(code));
     }
     wake_.data = this;
-    sigset_t all;
-    sigset_t old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); // inherited by the thread: the host's handlers never run there
     try {
-        thread_ = std::thread([this] { uv_run(&loop_, UV_RUN_DEFAULT); });
-    } catch (const std::system_error &error) {
-        pthread_sigmask(SIG_SETMASK, &old, nullptr);
+        thread_ = os::start_thread(thread_name, [this] { uv_run(&loop_, UV_RUN_DEFAULT); });
+    } catch (const Error &) {
         uv_close(reinterpret_cast<uv_handle_t *>(&wake_), nullptr);
         uv_run(&loop_, UV_RUN_DEFAULT);
         uv_loop_close(&loop_);
-        fail_errno(error.code().value(), "cannot start a thread");
+        throw;
     }
-    pthread_sigmask(SIG_SETMASK, &old, nullptr);
-    pthread_setname_np(thread_.native_handle(), thread_name);
 }
 
 Loop::~Loop() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/socket.hpp"
 #include "base/error.hpp"
-#include "os/interrupt.hpp"
+#include "os/ready.hpp"
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -59,9 +59,9 @@ int connect_one(int fd, const addrinfo &to, const Deadline &deadline, int stop_f
         if (errno != EINPROGRESS) return errno;
         constexpr int64_t one_address_ms = 10'000; // the next address of the host deserves a try as well
         const Deadline soon = Deadline::in(deadline.left_ms(one_address_ms));
-        const Ready ready = wait_ready(fd, POLLOUT, soon, stop_fd);
-        if (ready == Ready::stopped) return ECANCELED;
-        if (ready == Ready::late) return ETIMEDOUT;
+        const os::Ready ready = os::wait_ready(fd, POLLOUT, soon, stop_fd);
+        if (ready == os::Ready::stopped) return ECANCELED;
+        if (ready == os::Ready::late) return ETIMEDOUT;
         int code = 0;
         socklen_t size = sizeof code;
         if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &size) != 0) return errno;
@@ -137,19 +137,6 @@ os::Fd connect_tcp(const Address &address, const Deadline &deadline, int stop_fd
     return {};
 }
 
-Ready wait_ready(int fd, short events, const Deadline &deadline, int stop_fd) {
-    constexpr int slice_ms = static_cast<int>(os::slice_ns / 1'000'000);
-    for (;;) {
-        pollfd fds[2] = {{fd, events, 0}, {stop_fd, POLLIN, 0}};
-        const int n = poll(fds, 2, deadline.left_ms(slice_ms)); // poll() ignores negative descriptors
-        if (n < 0 && errno != EINTR) fail_errno(errno, "cannot wait for a connection");
-        if (n > 0 && fds[1].revents != 0) return Ready::stopped;
-        if (n > 0 && fds[0].revents != 0) return Ready::yes;
-        if (deadline.passed()) return Ready::late;
-        os::check_interrupt();
-    }
-}
-
 Moved send_all(int fd, std::string_view bytes, const Deadline &deadline, int stop_fd, int &error_number) {
     error_number = 0;
     while (!bytes.empty()) {
@@ -163,8 +150,8 @@ Moved send_all(int fd, std::string_view bytes, const Deadline &deadline, int sto
             error_number = errno;
             return Moved::broken;
         }
-        const Ready ready = wait_ready(fd, POLLOUT, deadline, stop_fd);
-        if (ready != Ready::yes) return ready == Ready::late ? Moved::late : Moved::stopped;
+        const os::Ready ready = os::wait_ready(fd, POLLOUT, deadline, stop_fd);
+        if (ready != os::Ready::yes) return ready == os::Ready::late ? Moved::late : Moved::stopped;
     }
     return Moved::all;
 }
@@ -183,8 +170,8 @@ Moved receive_all(int fd, char *out, size_t size, const Deadline &deadline, int 
             error_number = n == 0 ? 0 : errno;
             return Moved::broken;
         }
-        const Ready ready = wait_ready(fd, POLLIN, deadline, stop_fd);
-        if (ready != Ready::yes) return ready == Ready::late ? Moved::late : Moved::stopped;
+        const os::Ready ready = os::wait_ready(fd, POLLIN, deadline, stop_fd);
+        if (ready != os::Ready::yes) return ready == os::Ready::late ? Moved::late : Moved::stopped;
     }
     return Moved::all;
 }

@@ -25,12 +25,6 @@ os::Fd listen_tcp(Address &address);
 /// nobody answered, and `error_number` says how the last address failed. UJOIN_E_SYSTEM: there is no such host.
 os::Fd connect_tcp(const Address &address, const Deadline &deadline, int stop_fd, int &error_number);
 
-/// How a blocking wait for a descriptor ended.
-enum class Ready { yes, late, stopped };
-/// Waits for `events` on `fd`, until the deadline or until `stop_fd` (-1: none) is readable; runs the interrupt check.
-/// With fd -1 it waits for the other two alone.
-Ready wait_ready(int fd, short events, const Deadline &deadline, int stop_fd);
-
 /// Both move all bytes or say why not; `broken` = the other side has closed, error_number 0 = in good order.
 enum class Moved { all, late, stopped, broken };
 Moved send_all(int fd, std::string_view bytes, const Deadline &deadline, int stop_fd, int &error_number);

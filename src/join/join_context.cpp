@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "join/join_context.hpp"
+#include "base/checksum.hpp"
 #include "base/text.hpp"
 #include <algorithm>
 #include <limits>
@@ -39,14 +40,14 @@ void JoinContext::check_options() const {
                          names.empty() ? "they have none" : "known are: ", join_list(names));
 }
 
-/// What all ranks must have in common, as 32 bits of FNV-1a.
+/// What all ranks must have in common, as 32 bits.
 uint32_t JoinContext::make_digest() const {
     std::string all = cat(joinables_.size(), options_.throw_on_exhausted ? " throw" : "", options_.strict ? " strict" : "");
     for (const auto &joinable : joinables_) all += cat('\n', joinable->name().size(), ' ', joinable->name());
     for (const auto &[name, value] : options_.hook_options) all += cat('\n', name.size(), ' ', name, '=', value);
-    uint32_t hash = 2166136261U;
-    for (const char c : all) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-    return hash;
+    Checksum sum;
+    sum.text(all);
+    return sum.folded();
 }
 
 void JoinContext::start() {

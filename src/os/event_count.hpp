@@ -35,21 +35,26 @@ inline void cpu_relax() {
 #endif
 }
 
+/// Looks at `done()` again and again for `ns`, at least once. Whether it came true.
+template <class Done> bool spin(int64_t ns, Done &&done) {
+    if (done()) return true;
+    if (ns <= 0) return false;
+    const int64_t end = now_ns() + ns;
+    do {
+        for (int i = 0; i < 32; i++) {
+            if (done()) return true;
+            cpu_relax();
+        }
+    } while (now_ns() < end);
+    return false;
+}
+
 /// Waits until `done()`, which may only turn from false to true. Spins `spin_ns` first, then sleeps in slices of 100 ms.
 /// `look(slice)` runs before each sleep, with true when a full slice has passed since it last was (failures, liveness, the
 /// interrupt check); it may throw. Returns false when the deadline passes first.
 template <class Done, class Look>
 bool wait_event(EventCount &event, int64_t spin_ns, const Deadline &deadline, Done &&done, Look &&look) {
-    if (done()) return true;
-    if (spin_ns > 0) {
-        const int64_t end = now_ns() + spin_ns;
-        do {
-            for (int i = 0; i < 32; i++) {
-                if (done()) return true;
-                cpu_relax();
-            }
-        } while (now_ns() < end);
-    }
+    if (spin(spin_ns, done)) return true;
     struct Sleeper {
         EventCount &event;
         explicit Sleeper(EventCount &e) : event(e) { event.sleepers.fetch_add(1, std::memory_order_seq_cst); }

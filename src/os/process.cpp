@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -117,6 +118,12 @@ bool exit_from_pidfd(int pidfd, ExitInfo &out) {
     if (ioctl(pidfd, get_info, &info) != 0 || !(info.mask & info_exit)) return false;
     from_wait_status(info.exit_code, out);
     return true;
+}
+
+int64_t realtime_ns() {
+    timespec t{};
+    clock_gettime(CLOCK_REALTIME, &t);
+    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
 int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }

@@ -28,6 +28,9 @@ void reap(int pidfd);
 /// What the kernel (6.15) keeps in a pidfd after a process was reaped, by whoever; false: not there, or not yet.
 bool exit_from_pidfd(int pidfd, ExitInfo &out);
 
+/// Now, on CLOCK_REALTIME.
+int64_t realtime_ns();
+
 int open_pidfd(pid_t pid); // -1 and errno
 /// 0 or an errno. Signal 0 asks whether the process is there (also as a zombie).
 int signal_pidfd(int pidfd, int signal);

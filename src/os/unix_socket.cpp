@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/unix_socket.hpp"
-#include "os/interrupt.hpp"
+#include "os/ready.hpp"
 #include <cerrno>
 #include <cstring>
 #include <poll.h>
@@ -51,7 +51,7 @@ std::optional<Fd> listen_abstract(const std::string &name) {
 }
 
 std::optional<Fd> accept_peer(const Fd &listener, const Deadline &deadline) {
-    while (wait_readable(listener.get(), deadline)) {
+    while (wait_ready(listener.get(), POLLIN, deadline) == Ready::yes) {
         Fd peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (!peer) {
             if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN) continue;
@@ -100,7 +100,7 @@ void send_packet(const Fd &socket, const std::string &bytes, const std::vector<i
 }
 
 std::optional<Packet> receive_packet(const Fd &socket, const Deadline &deadline) {
-    if (!wait_readable(socket.get(), deadline)) return std::nullopt;
+    if (wait_ready(socket.get(), POLLIN, deadline) != Ready::yes) return std::nullopt;
     Packet packet;
     packet.bytes.resize(max_packet);
     iovec data{packet.bytes.data(), packet.bytes.size()};
@@ -128,17 +128,6 @@ std::optional<Packet> receive_packet(const Fd &socket, const Deadline &deadline)
     if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
         fail(UJOIN_E_MISMATCH, "a packet from a peer was cut: too many open descriptors, or not ujoin");
     return packet;
-}
-
-bool wait_readable(int fd, const Deadline &deadline) {
-    for (;;) {
-        pollfd poll_fd{fd, POLLIN, 0};
-        const int n = poll(&poll_fd, 1, deadline.left_ms(static_cast<int>(slice_ns / 1'000'000)));
-        if (n > 0) return true;
-        if (n < 0 && errno != EINTR) fail_errno(errno, "poll");
-        check_interrupt();
-        if (deadline.passed()) return false;
-    }
 }
 
 } // namespace ujoin::os

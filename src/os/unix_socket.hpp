@@ -27,7 +27,4 @@ void send_packet(const Fd &socket, const std::string &bytes, const std::vector<i
 /// Nothing when `deadline` passes first. UJOIN_E_PEER_LOST at the end of the stream.
 std::optional<Packet> receive_packet(const Fd &socket, const Deadline &deadline);
 
-/// Sleeps until a descriptor is ready to read or the deadline passes, at most one slice; runs the interrupt check.
-bool wait_readable(int fd, const Deadline &deadline);
-
 } // namespace ujoin::os

@@ -11,12 +11,6 @@ namespace {
 constexpr int taken_retries = 50; // until the kernel has put the status into the pidfd
 constexpr int64_t taken_retry_ms = 2;
 
-int64_t realtime_ns() {
-    timespec t{};
-    clock_gettime(CLOCK_REALTIME, &t);
-    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
-
 } // namespace
 
 std::function<void()> ProcessSet::guarded(std::function<void()> fn) {
@@ -51,7 +45,7 @@ void ProcessSet::exit_ready(size_t index) {
     if (state == os::ExitState::running) return;
     worker.exit_watch.reset();
     if (state == os::ExitState::ended)
-        return ended(index, info.signal ? UJOIN_WORKER_SIGNALED : UJOIN_WORKER_EXITED, info, realtime_ns());
+        return ended(index, info.signal ? UJOIN_WORKER_SIGNALED : UJOIN_WORKER_EXITED, info, os::realtime_ns());
     {
         std::scoped_lock lock(mutex_);
         worker.held = false; // this process has reaped it elsewhere
@@ -70,11 +64,11 @@ void ProcessSet::retry_taken() {
         os::ExitInfo info;
         if (!worker.live) continue;
         if (os::exit_from_pidfd(worker.pidfd.get(), info)) {
-            ended(index, info.signal ? UJOIN_WORKER_SIGNALED : UJOIN_WORKER_EXITED, info, realtime_ns());
+            ended(index, info.signal ? UJOIN_WORKER_SIGNALED : UJOIN_WORKER_EXITED, info, os::realtime_ns());
         } else if (worker.retries++ < taken_retries) {
             again.push_back(index);
         } else {
-            ended(index, UJOIN_WORKER_UNKNOWN, info, realtime_ns());
+            ended(index, UJOIN_WORKER_UNKNOWN, info, os::realtime_ns());
         }
     }
     retrying_.insert(retrying_.end(), again.begin(), again.end());

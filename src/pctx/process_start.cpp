@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.hpp"
 #include "os/spawn.hpp"
+#include "os/thread.hpp"
 #include "pctx/process_set.hpp"
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/stat.h>
-#include <system_error>
 
 namespace ujoin {
 namespace {
 
 constexpr int pipe_bytes = 256 * 1024; // fewer turns between worker and loop; the system may refuse
-
-int64_t realtime_ns() {
-    timespec t{};
-    clock_gettime(CLOCK_REALTIME, &t);
-    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
 
 std::vector<char *> pointers(const std::vector<std::string> &strings) {
     std::vector<char *> list;
@@ -37,24 +30,6 @@ bool same_file(int a, int b) {
     return fstat(a, &left) == 0 && fstat(b, &right) == 0 && left.st_dev == right.st_dev && left.st_ino == right.st_ino;
 }
 
-/// Starts a thread with every signal blocked, so that the host's handlers never run on it.
-void start_thread(const char *name, std::function<void()> body) {
-    sigset_t all;
-    sigset_t old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = 0;
-    try {
-        std::thread thread(std::move(body));
-        pthread_setname_np(thread.native_handle(), name);
-        thread.detach();
-    } catch (const std::system_error &failure) {
-        error = failure.code().value();
-    }
-    pthread_sigmask(SIG_SETMASK, &old, nullptr);
-    if (error != 0) fail_errno(error, "cannot start a thread");
-}
-
 } // namespace
 
 ProcessSet::ProcessSet(JobPlan plan)
@@ -64,7 +39,7 @@ ProcessSet::~ProcessSet() = default;
 
 void ProcessSet::start() {
     try {
-        start_thread("ujoin-keeper", [self = shared_from_this()] { self->keep(); });
+        os::start_thread("ujoin-keeper", [self = shared_from_this()] { self->keep(); }).detach();
     } catch (...) {
         plan_->files.undo();
         throw;
@@ -132,7 +107,7 @@ void ProcessSet::launch_all() {
             request.new_session = !plan_->job.same_session;
             request.death_signal = SIGKILL;
             request.signal_mask = plan_->signal_mask;
-            const int64_t start_ns = realtime_ns();
+            const int64_t start_ns = os::realtime_ns();
             const os::SpawnResult result = warden_ ? warden_->spawn(static_cast<int>(i), request) : os::spawn(request);
             if (result.error != 0)
                 fail_errno(result.error,

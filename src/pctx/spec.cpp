@@ -2,9 +2,9 @@
 #include "pctx/spec.hpp"
 #include "base/deadline.hpp"
 #include "base/error.hpp"
+#include "base/random.hpp"
 #include <algorithm>
 #include <cstring>
-#include <sys/random.h>
 
 namespace ujoin {
 namespace {
@@ -26,18 +26,6 @@ ujoin_std check_std(ujoin_std value, ujoin_std allowed, const char *name) {
         fail_invalid(name, " is ", value, "; expected UJOIN_STD_NONE, _OUT, _ERR or _ALL",
                      allowed & UJOIN_STD_SET ? ", with UJOIN_STD_SET or without" : "");
     return value;
-}
-
-std::string random_id() {
-    unsigned char bytes[6] = {};
-    if (getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes))
-        fail_errno(errno, "cannot get random bytes");
-    std::string id;
-    for (const unsigned char byte : bytes) {
-        id += "0123456789abcdef"[byte >> 4];
-        id += "0123456789abcdef"[byte & 15];
-    }
-    return id;
 }
 
 /// A run's name is one directory under the log directory.
@@ -70,7 +58,7 @@ JobSpec read_job(const ujoin_pctx_spec &given) {
             fail_invalid("spec.log_dir is empty; NULL means a fresh temporary one, \"/dev/null\" no files");
         job.log_dir = given.log_dir;
     }
-    job.run_id = given.run_id ? check_run_id(given.run_id) : random_id();
+    job.run_id = given.run_id ? check_run_id(given.run_id) : random_hex(6);
     job.prefix = given.prefix ? given.prefix : "[${role_name}${rank}]: ";
     job.grace_ms = duration_option(given.grace_ms, 30'000, "spec.grace_ms");
     job.drain_ms = duration_option(given.drain_ms, 1'000, "spec.drain_ms");

@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "io/console.hpp"
 #include "io/loop.hpp"
+#include "os/process.hpp"
 #include <cerrno>
 
 namespace ujoin {
@@ -11,12 +12,6 @@ namespace {
 
 constexpr size_t read_size = 1 << 16;
 constexpr int reads_per_turn = 4; // then other workers have theirs
-
-int64_t realtime_ns() {
-    timespec t{};
-    clock_gettime(CLOCK_REALTIME, &t);
-    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
 
 } // namespace
 
@@ -70,7 +65,7 @@ TeeStream::Got TeeStream::read_some() {
 
 void TeeStream::take(std::string_view bytes) {
     counters_.bytes.fetch_add(bytes.size(), std::memory_order_relaxed);
-    counters_.last_ns.store(realtime_ns(), std::memory_order_relaxed);
+    counters_.last_ns.store(os::realtime_ns(), std::memory_order_relaxed);
     for (std::string_view rest = bytes; file_ && !rest.empty();) {
         const ssize_t done = write(file_.get(), rest.data(), rest.size());
         if (done >= 0) {

@@ -3,6 +3,7 @@
 #include "base/wire.hpp"
 #include "io/socket.hpp"
 #include "os/interrupt.hpp"
+#include "os/ready.hpp"
 #include "store/core.hpp"
 #include "store/table.hpp"
 #include <algorithm>
@@ -97,7 +98,7 @@ class FileCore final : public Core {
                     fail(UJOIN_E_TIMEOUT, "another process has kept the file ", core.path_, " locked for ",
                          core.timeout_ms_, " ms");
                 // flock() has no time limit of its own, and a holder may have been stopped.
-                if (io::wait_ready(-1, 0, Deadline::in(pause_ms), abort.fd()) == io::Ready::stopped) abort.check();
+                if (os::wait_ready(-1, 0, Deadline::in(pause_ms), abort.fd()) == os::Ready::stopped) abort.check();
                 os::check_interrupt();
             }
         }
@@ -200,7 +201,7 @@ class FileCore final : public Core {
             // and then must do.
             const int64_t pause_ms = changes ? os::slice_ns / 1'000'000 : 10;
             const Deadline next = Deadline::in(deadline.left_ms(static_cast<int>(pause_ms)));
-            if (io::wait_ready(changes.get(), POLLIN, next, abort.fd()) == io::Ready::stopped) abort.check();
+            if (os::wait_ready(changes.get(), POLLIN, next, abort.fd()) == os::Ready::stopped) abort.check();
             char events[4096];
             while (changes && read(changes.get(), events, sizeof events) > 0) {
             }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/protocol.hpp"
 #include "base/error.hpp"
-#include <cerrno>
-#include <sys/random.h>
+#include "base/random.hpp"
 
 namespace ujoin::store::protocol {
 
@@ -37,15 +36,7 @@ Request decode(std::string_view message) {
     return request;
 }
 
-std::string fresh_nonce() {
-    std::string nonce(nonce_bytes, '\0');
-    for (size_t done = 0; done < nonce.size();) {
-        const ssize_t n = getrandom(nonce.data() + done, nonce.size() - done, 0);
-        if (n < 0 && errno != EINTR) fail_errno(errno, "cannot get random bytes");
-        if (n > 0) done += static_cast<size_t>(n);
-    }
-    return nonce;
-}
+std::string fresh_nonce() { return random_bytes(nonce_bytes); }
 
 Sha256::Digest proof(std::string_view secret, std::string_view who, std::string_view client_nonce,
                      std::string_view server_nonce) {

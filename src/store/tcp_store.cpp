@@ -2,6 +2,7 @@
 #include "base/error.hpp"
 #include "io/socket.hpp"
 #include "os/interrupt.hpp"
+#include "os/ready.hpp"
 #include "store/core.hpp"
 #include "store/protocol.hpp"
 #include "store/tcp_store_server.hpp"
@@ -31,9 +32,9 @@ class Connection {
     }
     /// False: nothing has come by the deadline.
     bool wait_for_message(const Deadline &deadline, int stop_fd) {
-        const io::Ready ready = io::wait_ready(fd_.get(), POLLIN, deadline, stop_fd);
-        if (ready == io::Ready::stopped) check(io::Moved::stopped, 0);
-        return ready == io::Ready::yes;
+        const os::Ready ready = os::wait_ready(fd_.get(), POLLIN, deadline, stop_fd);
+        if (ready == os::Ready::stopped) check(io::Moved::stopped, 0);
+        return ready == os::Ready::yes;
     }
     std::string receive(size_t limit, const Deadline &deadline, int stop_fd) {
         int error_number = 0;
@@ -142,7 +143,7 @@ class TcpCore final : public Core {
                             cat("nobody answers at ", peer_, " (", errno_text(error_number), ", tried for ",
                                 options_.timeout_ms, " ms); is the process that listens there up?"))
                     .with_errno(error_number);
-            io::wait_ready(-1, 0, Deadline::in(deadline.left_ms(static_cast<int>(pause_ms))), stop_fd);
+            os::wait_ready(-1, 0, Deadline::in(deadline.left_ms(static_cast<int>(pause_ms))), stop_fd);
             pause_ms = std::min<int64_t>(2 * pause_ms, 200);
         }
     }

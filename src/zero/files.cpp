@@ -2,13 +2,13 @@
 #include "zero/files.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/random.hpp"
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -98,14 +98,7 @@ void OldFile::read(void *data, size_t size) {
     }
 }
 
-std::string random_id() {
-    uint64_t value = 0;
-    while (::getrandom(&value, sizeof value, 0) != sizeof value)
-        if (errno != EINTR) fail_errno(errno, "cannot get random bytes");
-    char text[17];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-    return text;
-}
+std::string random_id() { return random_hex(8); }
 
 bool is_random_id(const std::string &text) {
     const auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/index.hpp"
+#include "base/checksum.hpp"
 #include "base/error.hpp"
-#include "zero/checksum.hpp"
 #include "zero/files.hpp"
 #include <nlohmann/json.hpp>
 #include <set>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/safetensors.hpp"
+#include "base/checksum.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "zero/checksum.hpp"
 #include "zero/safetensors_header.hpp"
 #include <algorithm>
 #include <nlohmann/json.hpp>

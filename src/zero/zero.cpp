@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/zero.hpp"
+#include "base/checksum.hpp"
 #include "base/error.hpp"
 #include "optim/update.hpp"
-#include "zero/checksum.hpp"
 #include "zero/consolidate.hpp"
 #include "zero/together.hpp"
 #include <cstring>

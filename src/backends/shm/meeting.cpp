@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/shm/meeting.hpp"
+#include "base/checksum.hpp"
+#include "os/ready.hpp"
 #include <cstring>
 #include <poll.h>
 #include <sys/socket.h>
@@ -28,18 +30,12 @@ Error unpack(const std::string &bytes) {
     return {static_cast<ujoin_status>(code), *end ? end + 1 : ""};
 }
 
-uint64_t hash(const std::string &text) { // FNV-1a
-    uint64_t h = 14695981039346656037ULL;
-    for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-    return h;
-}
-
 } // namespace
 
 std::string Meeting::address() const {
-    char hex[17];
-    std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(hash(request_.meeting)));
-    return cat("ujoin/", geteuid(), "/", hex);
+    Checksum name;
+    name.text(request_.meeting);
+    return cat("ujoin/", geteuid(), "/", name.hex());
 }
 
 std::string Meeting::hello() const {
@@ -177,7 +173,7 @@ void Meeting::join(const os::Fd &memory, const os::Fd &pidfd) {
             try {
                 os::send_packet(*socket, hello(), {memory.get(), pidfd.get()});
                 pollfd ready{socket->get(), POLLIN, 0};
-                os::wait_readable(socket->get(), request_.deadline);
+                os::wait_ready(socket->get(), POLLIN, request_.deadline);
                 char byte = 0;
                 if (poll(&ready, 1, 0) > 0 && recv(socket->get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
                     sockets_[0] = std::move(*socket);

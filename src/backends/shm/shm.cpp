@@ -2,10 +2,10 @@
 #include "backends/builtin.hpp"
 #include "backends/shm/meeting.hpp"
 #include "comm/shared_backend.hpp"
+#include "os/process.hpp"
 #include "os/shared_memory.hpp"
 #include <cerrno>
 #include <new>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace ujoin {
@@ -17,7 +17,7 @@ std::string why_not(int32_t size, bool threads) {
 }
 
 os::Fd own_pidfd() {
-    os::Fd fd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+    os::Fd fd(os::open_pidfd(getpid()));
     if (!fd) throw Error(UJOIN_E_UNSUPPORTED, cat("this kernel has no pidfds: ", errno_text(errno))).with_errno(errno);
     return fd;
 }

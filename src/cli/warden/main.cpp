@@ -36,12 +36,6 @@ struct Worker {
 std::vector<Worker> g_workers;
 int g_signals = -1;
 
-int64_t realtime_ns() {
-    timespec t{};
-    clock_gettime(CLOCK_REALTIME, &t);
-    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
-
 /// SIGKILL to every child, and to those that come to this process when their parents die, until none is left.
 void kill_all() {
     for (;;) {
