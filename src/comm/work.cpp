@@ -49,18 +49,22 @@ ujoin_status Work::test() {
 ujoin_status Work::wait(int64_t timeout_ms) {
     const Deadline patience = Deadline::in(timeout_ms);
     const std::shared_ptr<Group> group = group_.lock();
-    if (!done() && group && !group->has_progress()) {
-        Group::Lock lock(group->progress_->mutex);
+    if (group && !group->has_progress()) {
+        Group::Progress &progress = *group->progress_;
+        Group::Lock lock(progress.mutex);
         // In slices: an interrupt ends this wait, not the operation.
-        while (!done() && !patience.passed() && !group->progress_->busy) {
-            if (group->step_front(lock, Deadline::earlier(patience, Deadline::in(os::slice_ns / 1'000'000)), false, true))
+        while (!done() && !patience.passed()) {
+            const Deadline slice = Deadline::earlier(patience, Deadline::in(os::slice_ns / 1'000'000));
+            if (progress.busy) // another thread moves it on, but perhaps has less patience than this one
+                progress.changed.wait_for(lock, std::chrono::nanoseconds(slice.left_ns(os::slice_ns)));
+            else if (group->step_front(lock, slice, false, true))
                 continue;
             lock.unlock();
             os::check_interrupt();
             lock.lock();
         }
     }
-    // With a progress thread; or another thread of the program is inside the backend and will complete it.
+    // With a progress thread.
     const bool complete = os::wait_event(
         event_, brief_spin_ns, patience, [&] { return done(); },
         [](bool slice) {

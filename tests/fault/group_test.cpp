@@ -198,6 +198,41 @@ TEST(GroupProgress, a_wait_that_runs_out_leaves_the_work_alive) {
     unsetenv("UJOIN_PROGRESS"); // NOLINT(concurrency-mt-unsafe)
 }
 
+TEST(GroupProgress, without_a_progress_thread_a_wait_goes_on_when_another_threads_ends) {
+    setenv("UJOIN_PROGRESS", "0", 1); // NOLINT(concurrency-mt-unsafe)
+    std::atomic<bool> go{false};
+    harness::with_groups("local", 2, [&](Group &group) {
+        int32_t numbers[2] = {1, 2};
+        std::vector<std::shared_ptr<Work>> works;
+        if (group.rank() == 1)
+            while (!go) std::this_thread::yield();
+        for (int32_t &number : numbers) {
+            OpArgs op;
+            op.kind = OpKind::all_reduce;
+            op.dtype = UJOIN_I32;
+            op.count = 1;
+            op.recv = Memory(&number, 4);
+            works.push_back(group.submit(op, Deadline::never()));
+        }
+        if (group.rank() == 0) {
+            std::atomic<bool> begun{false};
+            std::thread impatient([&] {
+                begun = true;
+                EXPECT_EQ(works[0]->wait(300), UJOIN_PENDING);
+                go = true;
+            });
+            while (!begun) std::this_thread::yield();
+            EXPECT_EQ(works[1]->wait(30), UJOIN_PENDING); // by now the other one is inside
+            EXPECT_EQ(works[1]->wait(-1), UJOIN_OK);
+            impatient.join();
+        }
+        for (const auto &work : works) EXPECT_EQ(work->wait(-1), UJOIN_OK);
+        EXPECT_EQ(numbers[0], 2);
+        EXPECT_EQ(numbers[1], 4);
+    });
+    unsetenv("UJOIN_PROGRESS"); // NOLINT(concurrency-mt-unsafe)
+}
+
 TEST(GroupMeeting, too_few_ranks_is_a_timeout_that_says_who_came) {
     for (const char *rendezvous : {"local://", "tcp://127.0.0.1:29500"}) {
         GroupConfig config;
