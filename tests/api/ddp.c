@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gradient reducer through the public header alone: what right calls do, and what wrong ones get. */
+#include "kit.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-/* cmocka needs those before it. */
-#include <cmocka.h>
-#include <ujoin.h>
 
 static ujoin_group *group;
 static float weight[6], weight_grad[6];
 static float bias[2], bias_grad[2];
 static const int64_t shape[2] = {2, 3};
 static int released;
-
-static void count_release(void *data) { ++*(int *)data; }
 
 static int make_group(void **state) {
     (void)state;
@@ -42,12 +31,6 @@ static void reset(void) {
     params[1] = (ujoin_param){.data = bias, .grad = bias_grad, .count = 2, .dtype = UJOIN_F32};
     options = (ujoin_ddp_options){.size = sizeof options, .release = count_release, .release_data = &released};
     released = 0;
-}
-
-static void assert_error(ujoin_status got, ujoin_status wanted, const char *part) {
-    if (got != wanted || !strstr(ujoin_last_error(), part))
-        fail_msg("%s (wanted %s with \"%s\"): %s", ujoin_status_name(got), ujoin_status_name(wanted), part,
-                 ujoin_last_error());
 }
 
 /* Creation with the present arguments fails, gives nothing, and ends the loan of the memory. */

@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups, operations and work through the public header alone: what right calls do, and what wrong ones get. */
+#include "kit.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#include <ujoin.h>
 
 static ujoin_group *self_group(void) {
     ujoin_group_options options = {.size = sizeof options, .rendezvous = "local://api-group-self", .world_size = 1};
@@ -18,12 +9,6 @@ static ujoin_group *self_group(void) {
     assert_int_equal(ujoin_group_create(&options, &group), UJOIN_OK);
     assert_non_null(group);
     return group;
-}
-
-static void assert_error(ujoin_status got, ujoin_status wanted, const char *part) {
-    if (got != wanted || !strstr(ujoin_last_error(), part))
-        fail_msg("%s (wanted %s with \"%s\"): %s", ujoin_status_name(got), ujoin_status_name(wanted), part,
-                 ujoin_last_error());
 }
 
 static void library_facts(void **state) {
@@ -159,8 +144,6 @@ static void wrong_operations(void **state) {
     assert_true(data[0] == 1 && data[3] == 4);
     ujoin_group_destroy(group);
 }
-
-static void count_release(void *counter) { ++*(int *)counter; }
 
 static void release_runs_once(void **state) {
     (void)state;

@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Join contexts through the public header: what wrong calls answer, and one pass of two ranks. */
+#include "kit.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-#include <ujoin.h>
 
 static ujoin_group *group_of(const char *name, int32_t rank, int32_t size) {
     ujoin_group_options options;
@@ -33,11 +25,6 @@ static ujoin_hooks hooks_with(int *destroyed) {
     hooks.user_data = destroyed;
     hooks.destroy = count_destroy;
     return hooks;
-}
-
-static void assert_error(ujoin_status status, ujoin_status expected, const char *part) {
-    assert_int_equal(status, expected);
-    if (!strstr(ujoin_last_error(), part)) fail_msg("\"%s\" is not in \"%s\"", part, ujoin_last_error());
 }
 
 static void wrong_joinables(void **state) {

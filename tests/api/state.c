@@ -1,21 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Typed lists through the public header alone. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-/* cmocka needs those before it. */
-#include <cmocka.h>
-#include <ujoin.h>
-
-static void assert_error(ujoin_status got, ujoin_status wanted, const char *part) {
-    if (got != wanted || !strstr(ujoin_last_error(), part))
-        fail_msg("%s (wanted %s with \"%s\"): %s", ujoin_status_name(got), ujoin_status_name(wanted), part,
-                 ujoin_last_error());
-}
+#include "kit.h"
 
 static const float data[6] = {1, 2, 3, 4, 5, 6};
 static const int64_t shape[2] = {2, 3};

@@ -1,28 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sharded optimizer through the public header alone: what right calls do, and what wrong ones get. */
+#include "kit.h"
 #include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* cmocka needs those before it. */
-#include <cmocka.h>
-#include <ujoin.h>
 
 static ujoin_group *group;
 static float weight[6], weight_grad[6];
 static double bias[2], bias_grad[2];
 static const int64_t shape[2] = {2, 3};
 static int released;
-
-static void count_release(void *data) { ++*(int *)data; }
 
 static int make_group(void **state) {
     (void)state;
@@ -52,12 +40,6 @@ static void reset(void) {
     for (int i = 0; i < 6; i++) weight[i] = weight_grad[i] = 1;
     for (int i = 0; i < 2; i++) bias[i] = bias_grad[i] = 1;
     released = 0;
-}
-
-static void assert_error(ujoin_status got, ujoin_status wanted, const char *part) {
-    if (got != wanted || !strstr(ujoin_last_error(), part))
-        fail_msg("%s (wanted %s with \"%s\"): %s", ujoin_status_name(got), ujoin_status_name(wanted), part,
-                 ujoin_last_error());
 }
 
 static ujoin_zero *make(ujoin_optimizer rule) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/error.hpp"
+#include "harness/errors.hpp"
 #include "harness/ranks.hpp"
 #include "io/socket.hpp"
+#include "os/ready.hpp"
 #include "store/protocol.hpp"
 #include "store/store.hpp"
 #include <csignal>
@@ -14,20 +15,12 @@
 #include <thread>
 
 using namespace ujoin;
+using harness::error_of;
 using store::protocol::Message;
 
 namespace {
 
 const Deadline now = Deadline::in(0);
-
-template <class Body> Error error_of(Body &&body) {
-    try {
-        body();
-    } catch (const Error &error) {
-        return error;
-    }
-    return {UJOIN_OK, "no error"};
-}
 
 std::shared_ptr<Store> serve(const std::string &secret = "") {
     Store::Options options;
@@ -104,7 +97,7 @@ class Proxy {
   private:
     void run() {
         const Deadline deadline = Deadline::in(20'000);
-        if (io::wait_ready(listener_.get(), POLLIN, deadline, -1) != io::Ready::yes) return;
+        if (os::wait_ready(listener_.get(), POLLIN, deadline, -1) != os::Ready::yes) return;
         const os::Fd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         int error_number = 0;
         const os::Fd server = io::connect_tcp(target_, deadline, -1, error_number);
@@ -329,7 +322,7 @@ TEST(StoreFault, a_false_server_is_refused) {
     io::Address address{"127.0.0.1", 0};
     const os::Fd listener = io::listen_tcp(address);
     std::thread false_server([&] {
-        io::wait_ready(listener.get(), POLLIN, Deadline::in(20'000), -1);
+        os::wait_ready(listener.get(), POLLIN, Deadline::in(20'000), -1);
         const os::Fd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
         int error_number = 0;
         const Deadline deadline = Deadline::in(20'000);
@@ -356,7 +349,7 @@ TEST(StoreFault, another_service_on_the_port_is_a_mismatch) {
     io::Address address{"127.0.0.1", 0};
     const os::Fd listener = io::listen_tcp(address);
     std::thread service([&] {
-        io::wait_ready(listener.get(), POLLIN, Deadline::in(20'000), -1);
+        os::wait_ready(listener.get(), POLLIN, Deadline::in(20'000), -1);
         const os::Fd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
         int error_number = 0;
         io::send_all(fd.get(), "220 mail.example ESMTP\r\n", Deadline::in(20'000), -1, error_number);

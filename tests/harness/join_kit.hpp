@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "harness/errors.hpp"
 #include "harness/groups.hpp"
 #include "join/join_context.hpp"
 #include <memory>
@@ -84,15 +85,6 @@ inline std::shared_ptr<ujoin::JoinContext> context_over(const Reducers &list, uj
                                       std::move(options));
 }
 
-/// The error that `body` ends with; UJOIN_OK if it ends well.
-inline ujoin::Error error_of(const std::function<void()> &body) {
-    try {
-        body();
-    } catch (const ujoin::Error &error) {
-        return error;
-    }
-    return ujoin::Error(UJOIN_OK, "no error");
-}
 inline bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 } // namespace harness

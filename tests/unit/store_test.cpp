@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/error.hpp"
 #include "base/sha256.hpp"
+#include "harness/errors.hpp"
 #include "harness/ranks.hpp"
+#include "harness/temp_dir.hpp"
 #include "io/socket.hpp"
+#include "os/ready.hpp"
 #include "store/protocol.hpp"
 #include "store/store.hpp"
 #include <fcntl.h>
@@ -14,33 +16,12 @@
 #include <thread>
 
 using namespace ujoin;
+using harness::error_of;
 namespace fs = std::filesystem;
 
 namespace {
 
 const Deadline now = Deadline::in(0);
-
-template <class Body> Error error_of(Body &&body) {
-    try {
-        body();
-    } catch (const Error &error) {
-        return error;
-    }
-    return {UJOIN_OK, "no error"};
-}
-
-/// A directory that goes with the test.
-class Place {
-  public:
-    Place() : path_(fs::temp_directory_path() / harness::unique("ujoin-store-test")) { fs::create_directory(path_); }
-    ~Place() { fs::remove_all(path_); }
-    Place(const Place &) = delete;
-    Place &operator=(const Place &) = delete;
-    std::string file(const std::string &name) const { return (path_ / name).string(); }
-
-  private:
-    fs::path path_;
-};
 
 enum class Kind { memory, file, tcp, tcp6 };
 
@@ -52,7 +33,7 @@ class StoreKinds : public testing::TestWithParam<Kind> {
         case Kind::memory:
             return Store::open("memory://" + name_, {});
         case Kind::file:
-            return Store::open("file://" + place_.file("store"), {});
+            return Store::open("file://" + (place_ / "store"), {});
         case Kind::tcp:
         case Kind::tcp6:
             break;
@@ -72,7 +53,7 @@ class StoreKinds : public testing::TestWithParam<Kind> {
         b_ = open();
     }
 
-    Place place_;
+    harness::TempDir place_;
     const std::string name_ = harness::unique("store");
     std::shared_ptr<Store> a_;
     std::shared_ptr<Store> b_;
@@ -335,8 +316,8 @@ TEST(StoreOpen, bad_urls) {
 }
 
 TEST(StoreFile, is_private_and_keeps_its_content) {
-    const Place place;
-    const std::string path = place.file("store");
+    const harness::TempDir place;
+    const std::string path = (place / "store");
     Store::open("file://" + path, {})->set("key", "value");
     struct stat info {};
     ASSERT_EQ(stat(path.c_str(), &info), 0);
@@ -347,22 +328,22 @@ TEST(StoreFile, is_private_and_keeps_its_content) {
 }
 
 TEST(StoreFile, what_cannot_be_opened_says_why) {
-    const Place place;
-    EXPECT_EQ(error_of([&] { Store::open("file://" + place.file("no/such/dir"), {}); }).system_errno(), ENOENT);
-    EXPECT_EQ(error_of([&] { Store::open("file://" + place.file(""), {}); }).system_errno(), EISDIR);
-    ASSERT_EQ(symlink("/dev/null", place.file("link").c_str()), 0);
-    EXPECT_EQ(error_of([&] { Store::open("file://" + place.file("link"), {}); }).system_errno(), ELOOP);
-    ASSERT_EQ(mkfifo(place.file("pipe").c_str(), 0600), 0);
-    EXPECT_EQ(error_of([&] { Store::open("file://" + place.file("pipe"), {}); }).code(), UJOIN_E_MISMATCH);
+    const harness::TempDir place;
+    EXPECT_EQ(error_of([&] { Store::open("file://" + (place / "no/such/dir"), {}); }).system_errno(), ENOENT);
+    EXPECT_EQ(error_of([&] { Store::open("file://" + (place / ""), {}); }).system_errno(), EISDIR);
+    ASSERT_EQ(symlink("/dev/null", (place / "link").c_str()), 0);
+    EXPECT_EQ(error_of([&] { Store::open("file://" + (place / "link"), {}); }).system_errno(), ELOOP);
+    ASSERT_EQ(mkfifo((place / "pipe").c_str(), 0600), 0);
+    EXPECT_EQ(error_of([&] { Store::open("file://" + (place / "pipe"), {}); }).code(), UJOIN_E_MISMATCH);
 }
 
 TEST(StoreFile, a_removed_file_ends_a_wait) {
-    const Place place;
-    const auto store = Store::open("file://" + place.file("store"), {});
+    const harness::TempDir place;
+    const auto store = Store::open("file://" + (place / "store"), {});
     std::thread remover([&] {
         const auto other = Store::open(store->url(), {});
         other->get("go", Deadline::never());
-        fs::remove(place.file("store"));
+        fs::remove((place / "store"));
     });
     store->set("go", "");
     EXPECT_EQ(error_of([&] { store->get("never", Deadline::never()); }).code(), UJOIN_E_MISMATCH);
@@ -370,10 +351,10 @@ TEST(StoreFile, a_removed_file_ends_a_wait) {
 }
 
 TEST(StoreFile, a_writer_that_was_killed_halfway_is_not_seen) {
-    const Place place;
-    const auto store = Store::open("file://" + place.file("store"), {});
+    const harness::TempDir place;
+    const auto store = Store::open("file://" + (place / "store"), {});
     store->set("key", "value");
-    std::ofstream(place.file("store"), std::ios::app) << "half of a record";
+    std::ofstream((place / "store"), std::ios::app) << "half of a record";
     EXPECT_EQ(Store::open(store->url(), {})->get("key", now), "value");
     store->set("key", "next");
     EXPECT_EQ(Store::open(store->url(), {})->get("key", now), "next");
@@ -381,8 +362,8 @@ TEST(StoreFile, a_writer_that_was_killed_halfway_is_not_seen) {
 
 /// Whatever is in the file: an error that names it, or a store; no crash, no wait, no giant allocation.
 TEST(StoreFile, damage_is_a_mismatch) {
-    const Place place;
-    const std::string path = place.file("store");
+    const harness::TempDir place;
+    const std::string path = (place / "store");
     {
         const auto store = Store::open("file://" + path, {});
         for (int i = 0; i < 20; i++) store->set(cat("key", i % 7), std::string(static_cast<size_t>(i), 'v'));
