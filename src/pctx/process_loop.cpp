@@ -289,10 +289,7 @@ void ProcessSet::begin_close() {
         os::reap(warden_->pidfd());
         done();
     }));
-    timer_->start(kill_limit_ms, guarded([this] { // a child of its cannot be killed: it stays with it
-                      os::reap(warden_->pidfd());
-                      done();
-                  }));
+    timer_->start(kill_limit_ms, guarded([this] { done(); })); // a child of its cannot be killed: it stays with it
 }
 
 void ProcessSet::done() {
