@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/error.hpp"
 #include "base/checksum.hpp"
+#include "base/error.hpp"
 #include "zero/index.hpp"
 #include "zero/state.hpp"
 #include <gtest/gtest.h>
