@@ -7,6 +7,13 @@
 namespace ujoin {
 namespace {
 
+// `out` may be one of the inputs: element i is then read before it is written, and no iteration sees another's.
+#if defined(__clang__)
+#define UJOIN_SAME_INDEX _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define UJOIN_SAME_INDEX _Pragma("GCC ivdep")
+#endif
+
 // Through memcpy: the caller's memory may have any alignment. Compilers make plain (vector) loads and stores of it.
 template <class T> T load(const char *from, size_t i) {
     T value;
@@ -55,16 +62,18 @@ struct Max {
 };
 
 template <class T, class A, class Op, bool divides>
-void reduce_as(const char *const *inputs, size_t input_count, char *__restrict out, size_t count, double divisor) {
+void reduce_as(const char *const *inputs, size_t input_count, char *out, size_t count, double divisor) {
     const A by = divides ? static_cast<A>(divisor) : A{1};
     const auto finish = [=](A value) { return narrow<T>(divides ? static_cast<A>(value / by) : value); };
-    const char *__restrict a = inputs[0];
+    const char *a = inputs[0];
     if (input_count == 1) {
+        UJOIN_SAME_INDEX
         for (size_t i = 0; i < count; i++) store<T>(out, i, finish(widen<A>(load<T>(a, i))));
         return;
     }
     if (input_count == 2) {
-        const char *__restrict b = inputs[1];
+        const char *b = inputs[1];
+        UJOIN_SAME_INDEX
         for (size_t i = 0; i < count; i++)
             store<T>(out, i, finish(Op::template combine<A>(widen<A>(load<T>(a, i)), widen<A>(load<T>(b, i)))));
         return;

@@ -340,9 +340,14 @@ void SharedBackend::reduce_into(const OpArgs &op, size_t data_offset, size_t sta
     const size_t n = contributions(op, data_offset, staged);
     if (n == 0) return; // nobody has anything: what lies there stays
     const double divisor = divisor_of(op, size());
+    // In place, what this rank staged still lies where the result goes: one pass over memory less.
+    const char *staged_by_us =
+        &out == &op.recv && op.send.absent() && op.kind == OpKind::all_reduce && (op.scale == 1 || scaled_by_reader(op))
+            ? data(parts_.rank, staged) + data_offset
+            : nullptr;
     size_t done = 0;
     for_pieces(out, out_offset, length, [&](char *piece, size_t bytes) {
-        for (size_t k = 0; k < n; k++) shifted_[k] = inputs_[k] + done;
+        for (size_t k = 0; k < n; k++) shifted_[k] = inputs_[k] == staged_by_us ? piece : inputs_[k] + done;
         const size_t count = bytes / dtype_size(op.dtype);
         if (any_scaled_)
             reduce_scaled_elements(op.dtype, shifted_.data(), scales_.data(), n, piece, count, divisor);
