@@ -3,13 +3,6 @@
 #include <gtest/gtest.h>
 #include <uv.h>
 
-// libuv closes descriptors by a raw system call that ThreadSanitizer does not see: it then takes the next user of a number
-// for a rival of the last. The loop's own hand-over (io::Loop::post) has a lock of its own, which stays visible.
-extern "C" const char *__tsan_default_suppressions(); // NOLINT(bugprone-reserved-identifier)
-extern "C" const char *__tsan_default_suppressions() {
-    return "called_from_lib:libuv.so.1\n";
-} // NOLINT(bugprone-reserved-identifier)
-
 namespace {
 
 /// Fails a test that leaves more descriptors open than it found.
