@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/program.hpp"
+#include "base/text.hpp"
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,13 +15,12 @@ std::string find_program(const std::string &name, const std::string &path, const
     error = ENOENT;
     for (size_t begin = 0; begin <= path.size();) {
         const size_t end = std::min(path.find(':', begin), path.size());
-        std::string file = path.substr(begin, end - begin);
-        if (file.empty()) file = "."; // an empty entry is the working directory
-        file += "/";
-        file += name;
+        std::string_view folder = std::string_view(path).substr(begin, end - begin);
+        if (folder.empty()) folder = "."; // an empty entry is the working directory
+        const std::string file = cat(folder, "/", name);
         begin = end + 1;
-        std::string seen = file;
-        if (file[0] != '/' && !directory.empty()) seen.insert(0, "/").insert(0, directory);
+        const bool relative = file[0] != '/' && !directory.empty();
+        const std::string seen = relative ? cat(directory, "/", file) : file;
         struct stat info {};
         if (stat(seen.c_str(), &info) != 0) {
             if (errno == EACCES) error = EACCES;

@@ -74,11 +74,26 @@ def dev_build(results, options):
     build("dev", results)
 
 
-def peers(results, options):
-    found = sorted(p for p in (ROOT / "tests" / "peers").glob("*") if p.is_file() and os.access(p, os.X_OK))
-    results.header(build="dev", pattern=None, binaries=[p.name for p in found])
-    units = [TapProgram([p], p.name, deadline=900) for p in found]
-    run_units(units, Options(ROOT / "build" / "dev", jobs=1), results)
+def folder(name, before=None):
+    """Every program in tests/<name>, one after the other; `before` is run first."""
+    def work(results, options):
+        found = sorted(p for p in (ROOT / "tests" / name).glob("*") if p.is_file() and os.access(p, os.X_OK))
+        results.header(build="dev", pattern=None, binaries=[p.name for p in found])
+        if before and not run_quietly(before, results):
+            return
+        units = [TapProgram([p], p.name, deadline=900) for p in found]
+        run_units(units, Options(ROOT / "build" / "dev", jobs=1), results)
+    return work
+
+
+def run_quietly(program, results):
+    """One result."""
+    start = time.time()
+    done = subprocess.run([program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", check=False)
+    outcome = "failed" if done.returncode else "passed"
+    results.add(Result(program.stem, program.name, outcome, time.time() - start, done.stdout, start))
+    return outcome == "passed"
 
 
 STAGES = [
@@ -93,7 +108,8 @@ STAGES = [
     Stage("format", 1, programs("check_format.sh")),
     Stage("tidy", 6, programs("check_tidy.py", budget=1200), needs=("build",)),
     Stage("mutants", 10, programs("mutants", live=True, budget=2400), needs=("build",)),
-    Stage("peers", 6, peers, needs=("build",)),
+    Stage("bindings", 12, folder("bindings", before=TOOLS / "prefix"), needs=("build",)),
+    Stage("peers", 6, folder("peers"), needs=("build",)),
 ]
 
 
