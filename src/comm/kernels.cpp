@@ -7,13 +7,6 @@
 namespace ujoin {
 namespace {
 
-// `out` may be one of the inputs: element i is then read before it is written, and no iteration sees another's.
-#if defined(__clang__)
-#define UJOIN_SAME_INDEX _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define UJOIN_SAME_INDEX _Pragma("GCC ivdep")
-#endif
-
 // Through memcpy: the caller's memory may have any alignment. Compilers make plain (vector) loads and stores of it.
 template <class T> T load(const char *from, size_t i) {
     T value;
@@ -21,6 +14,33 @@ template <class T> T load(const char *from, size_t i) {
     return value;
 }
 template <class T> void store(char *to, size_t i, T value) { std::memcpy(to + i * sizeof(T), &value, sizeof(T)); }
+
+// `out` may be an input itself: each case has a loop of its own, in which nothing overlaps, so that it becomes vectors.
+/// out[i] = f(a[i])
+template <class T, class F> void transform(const char *a, char *out, size_t count, F f) {
+    char *__restrict to = out;
+    if (a == out) {
+        for (size_t i = 0; i < count; i++) store<T>(to, i, f(load<T>(to, i)));
+    } else {
+        const char *__restrict from = a;
+        for (size_t i = 0; i < count; i++) store<T>(to, i, f(load<T>(from, i)));
+    }
+}
+/// out[i] = f(a[i], b[i])
+template <class T, class F> void transform(const char *a, const char *b, char *out, size_t count, F f) {
+    char *__restrict to = out;
+    if (a == out) {
+        const char *__restrict second = b;
+        for (size_t i = 0; i < count; i++) store<T>(to, i, f(load<T>(to, i), load<T>(second, i)));
+    } else if (b == out) {
+        const char *__restrict first = a;
+        for (size_t i = 0; i < count; i++) store<T>(to, i, f(load<T>(first, i), load<T>(to, i)));
+    } else {
+        const char *__restrict first = a;
+        const char *__restrict second = b;
+        for (size_t i = 0; i < count; i++) store<T>(to, i, f(load<T>(first, i), load<T>(second, i)));
+    }
+}
 
 template <class T> inline constexpr bool is_16_bit = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
@@ -65,19 +85,10 @@ template <class T, class A, class Op, bool divides>
 void reduce_as(const char *const *inputs, size_t input_count, char *out, size_t count, double divisor) {
     const A by = divides ? static_cast<A>(divisor) : A{1};
     const auto finish = [=](A value) { return narrow<T>(divides ? static_cast<A>(value / by) : value); };
-    const char *a = inputs[0];
-    if (input_count == 1) {
-        UJOIN_SAME_INDEX
-        for (size_t i = 0; i < count; i++) store<T>(out, i, finish(widen<A>(load<T>(a, i))));
-        return;
-    }
-    if (input_count == 2) {
-        const char *b = inputs[1];
-        UJOIN_SAME_INDEX
-        for (size_t i = 0; i < count; i++)
-            store<T>(out, i, finish(Op::template combine<A>(widen<A>(load<T>(a, i)), widen<A>(load<T>(b, i)))));
-        return;
-    }
+    if (input_count == 1) return transform<T>(inputs[0], out, count, [=](T a) { return finish(widen<A>(a)); });
+    if (input_count == 2)
+        return transform<T>(inputs[0], inputs[1], out, count,
+                            [=](T a, T b) { return finish(Op::template combine<A>(widen<A>(a), widen<A>(b))); });
     constexpr size_t block = 1024; // accumulators that stay in the first-level cache
     A sums[block];
     for (size_t first = 0; first < count; first += block) {
