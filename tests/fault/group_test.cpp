@@ -215,16 +215,21 @@ TEST(GroupProgress, without_a_progress_thread_a_wait_goes_on_when_another_thread
             works.push_back(group.submit(op, Deadline::never()));
         }
         if (group.rank() == 0) {
-            std::atomic<bool> begun{false};
+            // The check runs on a thread that waits: after the first one that thread is inside, and stays there.
+            std::atomic<bool> inside{false};
+            const auto note = [](void *flag) -> ujoin_status {
+                static_cast<std::atomic<bool> *>(flag)->store(true);
+                return UJOIN_OK;
+            };
+            ujoin_set_interrupt_check(note, &inside, nullptr);
             std::thread impatient([&] {
-                begun = true;
-                EXPECT_EQ(works[0]->wait(300), UJOIN_PENDING);
+                EXPECT_EQ(works[0]->wait(1000), UJOIN_PENDING);
                 go = true;
             });
-            while (!begun) std::this_thread::yield();
-            EXPECT_EQ(works[1]->wait(30), UJOIN_PENDING); // by now the other one is inside
+            while (!inside) std::this_thread::yield();
             EXPECT_EQ(works[1]->wait(-1), UJOIN_OK);
             impatient.join();
+            ujoin_set_interrupt_check(nullptr, nullptr, nullptr);
         }
         for (const auto &work : works) EXPECT_EQ(work->wait(-1), UJOIN_OK);
         EXPECT_EQ(numbers[0], 2);
