@@ -1,0 +1,1697 @@
+// SPDX-License-Identifier: Apache-2.0
+// Written by bindings/tools/gen.sh from SWIG's tree of ujoin.h: change the header, not this file.
+//! `ujoin.h` as Rust declarations: join contexts, sharded optimizers and process contexts for data-parallel training.
+//! The crate `ujoin` is made for programs; this one is what it stands on. The header's manual says what each item means,
+//! which memory is borrowed and how long, and which calls may run at the same time.
+#![no_std]
+#![allow(non_camel_case_types)]
+
+use core::ffi::{c_char, c_void};
+use core::marker::{PhantomData, PhantomPinned};
+
+pub const UJOIN_VERSION_MAJOR: i32 = 0;
+
+pub const UJOIN_VERSION_MINOR: i32 = 1;
+
+pub const UJOIN_VERSION_PATCH: i32 = 0;
+
+/// Grows with every change that a program or a binding built for an older header could notice.
+pub const UJOIN_ABI_VERSION: i32 = 1;
+
+/// Opaque handle: keys and values shared by the ranks.
+#[repr(C)]
+pub struct ujoin_store {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Opaque handle: a set of ranks that communicate.
+#[repr(C)]
+pub struct ujoin_group {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Opaque handle: an operation in flight.
+#[repr(C)]
+pub struct ujoin_work {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Opaque handle: one participant of a join context.
+#[repr(C)]
+pub struct ujoin_joinable {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Opaque handle: a join context: training on uneven inputs.
+#[repr(C)]
+pub struct ujoin_ctx {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Opaque handle: a gradient reducer.
+#[repr(C)]
+pub struct ujoin_ddp {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Opaque handle: a sharded optimizer.
+#[repr(C)]
+pub struct ujoin_zero {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Opaque handle: a typed list of saved items.
+#[repr(C)]
+pub struct ujoin_state {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Opaque handle: a set of worker processes.
+#[repr(C)]
+pub struct ujoin_pctx {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// The result of a call.
+pub type ujoin_status = i32;
+
+// enum ujoin_status_value
+pub const UJOIN_OK: ujoin_status = 0;
+/// this wait ran out; the object lives on
+pub const UJOIN_PENDING: ujoin_status = 1;
+/// this rank has joined: the call is part of a shadow
+pub const UJOIN_JOINED: ujoin_status = 2;
+/// an argument is wrong: correct the call
+pub const UJOIN_E_INVALID: ujoin_status = -1;
+/// not now: called in the wrong order, on a closed or broken object, or after fork
+pub const UJOIN_E_STATE: ujoin_status = -2;
+/// not in this build, backend or machine; the text says what is missing
+pub const UJOIN_E_UNSUPPORTED: ujoin_status = -3;
+/// memory cannot be had; nothing was changed
+pub const UJOIN_E_NO_MEMORY: ujoin_status = -4;
+/// the operation's deadline passed; it is dead (ujoin_last_missing)
+pub const UJOIN_E_TIMEOUT: ujoin_status = -5;
+/// this rank or a peer gave up; the text says who
+pub const UJOIN_E_ABORTED: ujoin_status = -6;
+/// a rank died or left (ujoin_last_missing)
+pub const UJOIN_E_PEER_LOST: ujoin_status = -7;
+/// ranks called different things; the text has both descriptions
+pub const UJOIN_E_MISMATCH: ujoin_status = -8;
+/// throw mode: a rank has no more inputs; the same use on every rank
+pub const UJOIN_E_EXHAUSTED: ujoin_status = -9;
+/// the system refused; ujoin_last_errno
+pub const UJOIN_E_SYSTEM: ujoin_status = -10;
+/// a library under a backend reported an error
+pub const UJOIN_E_BACKEND: ujoin_status = -11;
+/// a callback failed, or the interrupt check asked to stop
+pub const UJOIN_E_CALLBACK: ujoin_status = -12;
+/// a worker failed; pctx_report
+pub const UJOIN_E_CHILD_FAILED: ujoin_status = -13;
+/// a defect of the library; please report the text
+pub const UJOIN_E_INTERNAL: ujoin_status = -14;
+
+// enum ujoin_time_value: Durations in structs (milliseconds).
+/// no limit
+pub const UJOIN_NEVER: i32 = -1;
+/// zero milliseconds, where 0 means "the default"
+pub const UJOIN_NOW: i32 = -2;
+
+/// Runs once, when the library will never use user_data again.
+pub type ujoin_destroy_fn = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
+/// A plain function of the program: an interrupt check, a closure, a recorded function.
+pub type ujoin_call_fn = Option<unsafe extern "C" fn(user_data: *mut c_void) -> ujoin_status>;
+
+/// Severity of a log line.
+pub type ujoin_log_level = i32;
+
+// enum ujoin_log_level_value
+pub const UJOIN_LOG_ERROR: ujoin_log_level = 1;
+pub const UJOIN_LOG_WARNING: ujoin_log_level = 2;
+pub const UJOIN_LOG_INFO: ujoin_log_level = 3;
+pub const UJOIN_LOG_DEBUG: ujoin_log_level = 4;
+
+/// Receives one log line without a newline; may run on any thread, and at the same time on several.
+pub type ujoin_log_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void, level: ujoin_log_level, text: *const c_char)>;
+
+/// Options of ujoin_store_create.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_store_options {
+    pub size: usize,
+    /// tcp: shared secret; default: the variable UJOIN_SECRET; neither: none
+    pub secret: *const c_char,
+    /// to reach the server or the file; default 5 minutes
+    pub timeout_ms: i64,
+    /// tcp: be the server (port 0 in the address = any free port)
+    pub listen: i32,
+    pub reserved: i32,
+}
+impl ujoin_store_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            secret: core::ptr::null(),
+            timeout_ms: 0,
+            listen: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_store_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Element types.
+pub type ujoin_dtype = i32;
+
+// enum ujoin_dtype_value
+pub const UJOIN_F32: ujoin_dtype = 1;
+pub const UJOIN_F64: ujoin_dtype = 2;
+pub const UJOIN_F16: ujoin_dtype = 3;
+pub const UJOIN_BF16: ujoin_dtype = 4;
+pub const UJOIN_I32: ujoin_dtype = 5;
+pub const UJOIN_I64: ujoin_dtype = 6;
+/// broadcast and all_gather only: bytes are not summed
+pub const UJOIN_U8: ujoin_dtype = 7;
+
+/// Where memory lies.
+pub type ujoin_device = i32;
+
+// enum ujoin_device_value
+pub const UJOIN_DEVICE_HOST: ujoin_device = 0;
+pub const UJOIN_DEVICE_CUDA: ujoin_device = 1;
+
+/// Memory that is written. Any alignment; count 0 is allowed, also with NULL. Given in arrays: fixed.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_buffer {
+    pub data: *mut c_void,
+    /// elements, not bytes
+    pub count: usize,
+    pub dtype: ujoin_dtype,
+    /// 0 = host
+    pub device: ujoin_device,
+    /// counts only if device is not the host
+    pub device_index: i32,
+    pub reserved: i32,
+}
+impl ujoin_buffer {
+    /// All zero: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            data: core::ptr::null_mut(),
+            count: 0,
+            dtype: 0,
+            device: 0,
+            device_index: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_buffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Memory that is only read. The same layout.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_const_buffer {
+    pub data: *const c_void,
+    pub count: usize,
+    pub dtype: ujoin_dtype,
+    pub device: ujoin_device,
+    pub device_index: i32,
+    pub reserved: i32,
+}
+impl ujoin_const_buffer {
+    /// All zero: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            data: core::ptr::null(),
+            count: 0,
+            dtype: 0,
+            device: 0,
+            device_index: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_const_buffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A name and a number: hyper-parameters ({"lr", 1e-3}) and options of join hooks. Given in arrays: fixed.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_hyper {
+    pub name: *const c_char,
+    pub value: f64,
+}
+impl ujoin_hyper {
+    /// All zero: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            name: core::ptr::null(),
+            value: 0.0,
+        }
+    }
+}
+impl Default for ujoin_hyper {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A parameter and its gradient in the program's memory, row-major. Given in arrays: fixed, hence the reserve.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_param {
+    /// unique; NULL = its index as text. State is keyed by it
+    pub name: *const c_char,
+    pub data: *mut c_void,
+    /// NULL: no gradient (yet)
+    pub grad: *mut c_void,
+    /// elements; 0 with a shape = the shape's product
+    pub count: usize,
+    pub dtype: ujoin_dtype,
+    /// 0 = as dtype
+    pub grad_dtype: ujoin_dtype,
+    /// of data and grad; 0 = host
+    pub device: ujoin_device,
+    pub device_index: i32,
+    /// NULL = one dimension of `count`
+    pub shape: *const i64,
+    pub ndim: i32,
+    /// none in this version: 0
+    pub flags: i32,
+    pub reserved: [u64; 2],
+}
+impl ujoin_param {
+    /// All zero: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            name: core::ptr::null(),
+            data: core::ptr::null_mut(),
+            grad: core::ptr::null_mut(),
+            count: 0,
+            dtype: 0,
+            grad_dtype: 0,
+            device: 0,
+            device_index: 0,
+            shape: core::ptr::null(),
+            ndim: 0,
+            flags: 0,
+            reserved: [0; 2],
+        }
+    }
+}
+impl Default for ujoin_param {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow; min and max propagate NaN.
+pub type ujoin_reduce = i32;
+
+// enum ujoin_reduce_value
+pub const UJOIN_SUM: ujoin_reduce = 1;
+pub const UJOIN_AVG: ujoin_reduce = 2;
+pub const UJOIN_MIN: ujoin_reduce = 3;
+pub const UJOIN_MAX: ujoin_reduce = 4;
+
+/// How an operation runs.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_op_options {
+    pub size: usize,
+    /// default: the group's
+    pub timeout_ms: i64,
+    /// NULL: there is no device memory in this version
+    pub stream: *mut c_void,
+    /// once, when the memory is free again, also if the call fails; on any thread
+    pub release: ujoin_destroy_fn,
+    pub release_data: *mut c_void,
+}
+impl ujoin_op_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            timeout_ms: 0,
+            stream: core::ptr::null_mut(),
+            release: None,
+            release_data: core::ptr::null_mut(),
+        }
+    }
+}
+impl Default for ujoin_op_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Options of ujoin_group_create.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_group_options {
+    pub size: usize,
+    /// "env://" (default), "tcp://host:port", "file:///path", "local://name" (threads)
+    pub rendezvous: *const c_char,
+    /// "auto" (default), "self" (one rank), "local" (threads), "shm" (one host)
+    pub backend: *const c_char,
+    /// tells apart several groups of one rendezvous; default ""
+    pub name: *const c_char,
+    /// instead of a rendezvous: meet here
+    pub store: *mut ujoin_store,
+    /// counts only if world_size is set; else from the environment
+    pub rank: i32,
+    pub world_size: i32,
+    /// deadline of a bare collective; default UJOIN_TIMEOUT_MS, else 10 minutes
+    pub timeout_ms: i64,
+    /// default 5 minutes
+    pub rendezvous_timeout_ms: i64,
+}
+impl ujoin_group_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            rendezvous: core::ptr::null(),
+            backend: core::ptr::null(),
+            name: core::ptr::null(),
+            store: core::ptr::null_mut(),
+            rank: 0,
+            world_size: 0,
+            timeout_ms: 0,
+            rendezvous_timeout_ms: 0,
+        }
+    }
+}
+impl Default for ujoin_group_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Facts about a group.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_group_info {
+    pub size: usize,
+    /// what "auto" chose; lives with the group
+    pub backend: *const c_char,
+    pub rank: i32,
+    pub world_size: i32,
+    /// among the ranks of this host
+    pub local_rank: i32,
+    pub local_size: i32,
+    /// 1: work advances by itself; 0: only inside calls (fewer processors than ranks)
+    pub progress: i32,
+    pub reserved: i32,
+}
+impl ujoin_group_info {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            backend: core::ptr::null(),
+            rank: 0,
+            world_size: 0,
+            local_rank: 0,
+            local_size: 0,
+            progress: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_group_info {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a hook is told.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_hook_args {
+    pub size: usize,
+    pub joinable: *mut ujoin_joinable,
+    /// rounds of the context so far, from 0
+    pub round: i64,
+    /// ranks that have not joined; 0 in post hooks
+    pub active: i32,
+    /// post hook: this rank ran no shadow
+    pub is_last_joiner: i32,
+    /// post hook: the largest last joiner, the same on every rank; -1 in main hooks
+    pub authoritative_rank: i32,
+    pub reserved: i32,
+    /// as given to the context
+    pub options: *const ujoin_hyper,
+    pub option_count: usize,
+}
+impl ujoin_hook_args {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            joinable: core::ptr::null_mut(),
+            round: 0,
+            active: 0,
+            is_last_joiner: 0,
+            authoritative_rank: 0,
+            reserved: 0,
+            options: core::ptr::null(),
+            option_count: 0,
+        }
+    }
+}
+impl Default for ujoin_hook_args {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A join hook. May issue collectives on the joinable's group, and call ujoin_joinable_notify (which answers UJOIN_JOINED).
+pub type ujoin_hook_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void, args: *const ujoin_hook_args) -> ujoin_status>;
+
+/// A joinable of the program's own.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_hooks {
+    pub size: usize,
+    /// the collectives of one use, in their order; NULL = none
+    pub main_hook: ujoin_hook_fn,
+    /// once per rank, after all have joined; NULL = none
+    pub post_hook: ujoin_hook_fn,
+    pub user_data: *mut c_void,
+    pub destroy: ujoin_destroy_fn,
+    /// for texts; default "joinable"
+    pub name: *const c_char,
+    /// names of the options that the hooks know
+    pub options: *const *const c_char,
+    pub option_count: usize,
+    /// 0 = host
+    pub device: ujoin_device,
+    pub device_index: i32,
+}
+impl ujoin_hooks {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            main_hook: None,
+            post_hook: None,
+            user_data: core::ptr::null_mut(),
+            destroy: None,
+            name: core::ptr::null(),
+            options: core::ptr::null(),
+            option_count: 0,
+            device: 0,
+            device_index: 0,
+        }
+    }
+}
+impl Default for ujoin_hooks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Options of ujoin_ctx_create.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_ctx_options {
+    pub size: usize,
+    /// without progress of any rank; default UJOIN_NEVER
+    pub idle_timeout_ms: i64,
+    /// a joined rank warns once; default 1,000; negative = never
+    pub skew_warning_rounds: i64,
+    /// for all hooks; a name that no joinable knows is UJOIN_E_INVALID
+    pub hook_options: *const ujoin_hyper,
+    pub hook_option_count: usize,
+    /// start, notify and finish do nothing (inputs are known to be even)
+    pub disabled: i32,
+    /// no shadows: when one rank has no more inputs, all get UJOIN_E_EXHAUSTED
+    pub throw_on_exhausted: i32,
+    /// once per use of the first joinable every hook in list order, as PyTorch does
+    pub strict: i32,
+    pub reserved: i32,
+}
+impl ujoin_ctx_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            idle_timeout_ms: 0,
+            skew_warning_rounds: 0,
+            hook_options: core::ptr::null(),
+            hook_option_count: 0,
+            disabled: 0,
+            throw_on_exhausted: 0,
+            strict: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_ctx_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What happened in a context since its last start.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_ctx_report {
+    pub size: usize,
+    /// of this rank's own
+    pub rounds: i64,
+    /// that it worked for others
+    pub shadow_rounds: i64,
+    /// main hooks run
+    pub shadow_uses: i64,
+    /// time in them
+    pub shadow_us: i64,
+    /// time waiting for others' progress
+    pub wait_us: i64,
+    pub is_last_joiner: i32,
+    /// -1 before finish
+    pub authoritative_rank: i32,
+    /// ranks that have joined by now
+    pub joined: i32,
+    /// an agreed stop ended it
+    pub stopped: i32,
+}
+impl ujoin_ctx_report {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            rounds: 0,
+            shadow_rounds: 0,
+            shadow_uses: 0,
+            shadow_us: 0,
+            wait_us: 0,
+            is_last_joiner: 0,
+            authoritative_rank: 0,
+            joined: 0,
+            stopped: 0,
+        }
+    }
+}
+impl Default for ujoin_ctx_report {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a summed gradient is divided by.
+pub type ujoin_division = i32;
+
+// enum ujoin_division_value
+/// the size of the group (default)
+pub const UJOIN_DIVISION_INITIAL: ujoin_division = 1;
+/// the ranks that have not joined
+pub const UJOIN_DIVISION_ACTIVE: ujoin_division = 2;
+/// the samples of all ranks: equals one process that sees every sample
+pub const UJOIN_DIVISION_SAMPLES: ujoin_division = 3;
+
+/// What the program's gradients are, for UJOIN_DIVISION_SAMPLES.
+pub type ujoin_gradient_kind = i32;
+
+// enum ujoin_gradient_kind_value
+/// over the rank's own samples (default): result = sum(n g) / sum(n)
+pub const UJOIN_GRADIENT_MEAN: ujoin_gradient_kind = 1;
+/// result = sum(g) / sum(n); the one for accumulation
+pub const UJOIN_GRADIENT_SUM: ujoin_gradient_kind = 2;
+
+/// Options of ujoin_ddp_create.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_ddp_options {
+    pub size: usize,
+    pub division: ujoin_division,
+    pub gradient_kind: ujoin_gradient_kind,
+    /// parameters are equal already: only verify names, shapes and types
+    pub no_initial_broadcast: i32,
+    /// whose parameters all start from; 0 = rank 0
+    pub source_rank: i32,
+    /// default 1 MiB
+    pub first_bucket_bytes: usize,
+    /// default 25 MiB
+    pub bucket_bytes: usize,
+    /// without progress of the peers; default UJOIN_NEVER
+    pub idle_timeout_ms: i64,
+    /// once, when the memory is no longer touched, also if create fails
+    pub release: ujoin_destroy_fn,
+    pub release_data: *mut c_void,
+}
+impl ujoin_ddp_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            division: 0,
+            gradient_kind: 0,
+            no_initial_broadcast: 0,
+            source_rank: 0,
+            first_bucket_bytes: 0,
+            bucket_bytes: 0,
+            idle_timeout_ms: 0,
+            release: None,
+            release_data: core::ptr::null_mut(),
+        }
+    }
+}
+impl Default for ujoin_ddp_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a reducer did.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_ddp_report {
+    pub size: usize,
+    /// synchronised ones
+    pub iterations: i64,
+    /// of the last one; 0: no rank had a sample, gradients were left alone
+    pub divisor: f64,
+    /// of all ranks in the last one
+    pub samples: f64,
+    /// time that reductions took, all iterations
+    pub reduce_us: i64,
+    /// of that, time spent waiting in finish: the rest was hidden
+    pub exposed_us: i64,
+    pub bucket_count: usize,
+    /// has been in a join context with uneven inputs
+    pub joined_uneven: i32,
+    pub reserved: i32,
+}
+impl ujoin_ddp_report {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            iterations: 0,
+            divisor: 0.0,
+            samples: 0.0,
+            reduce_us: 0,
+            exposed_us: 0,
+            bucket_count: 0,
+            joined_uneven: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_ddp_report {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults (SGD's lr has none there: 1e-3).
+pub type ujoin_optimizer = i32;
+
+// enum ujoin_optimizer_value
+/// (lr, momentum, dampening, nesterov, weight_decay, maximize)
+pub const UJOIN_OPTIMIZER_SGD: ujoin_optimizer = 2;
+/// (lr, beta1, beta2, eps, weight_decay, amsgrad, maximize)
+pub const UJOIN_OPTIMIZER_ADAM: ujoin_optimizer = 3;
+/// as Adam, decoupled weight decay
+pub const UJOIN_OPTIMIZER_ADAMW: ujoin_optimizer = 4;
+
+/// Options of zero_create.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_zero_options {
+    pub size: usize,
+    /// of the first param group; absent = the rule's default; unknown = an error
+    pub hyper: *const ujoin_hyper,
+    pub hyper_count: usize,
+    /// without progress of the peers; default UJOIN_NEVER
+    pub idle_timeout_ms: i64,
+    /// once, when parameters and gradients are no longer touched, also if create fails
+    pub release: ujoin_destroy_fn,
+    pub release_data: *mut c_void,
+}
+impl ujoin_zero_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            hyper: core::ptr::null(),
+            hyper_count: 0,
+            idle_timeout_ms: 0,
+            release: None,
+            release_data: core::ptr::null_mut(),
+        }
+    }
+}
+impl Default for ujoin_zero_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Options of zero_step.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_step_options {
+    pub size: usize,
+    /// computes loss and gradients anew, before the update; keeps its loss
+    pub closure: ujoin_call_fn,
+    pub closure_data: *mut c_void,
+}
+impl ujoin_step_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            closure: None,
+            closure_data: core::ptr::null_mut(),
+        }
+    }
+}
+impl Default for ujoin_step_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One piece of the partition.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_shard {
+    pub size: usize,
+    /// index of the parameter
+    pub param: usize,
+    /// elements
+    pub offset: usize,
+    pub count: usize,
+    /// the owner
+    pub rank: i32,
+    /// param group
+    pub group: i32,
+}
+impl ujoin_shard {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            param: 0,
+            offset: 0,
+            count: 0,
+            rank: 0,
+            group: 0,
+        }
+    }
+}
+impl Default for ujoin_shard {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// enum ujoin_save_part: What zero_save writes and zero_load reads (bits); 0 = the optimizer's state.
+/// a directory: one file per rank and an index, which is renamed last
+pub const UJOIN_SAVE_STATE: i32 = 1;
+/// alone: one safetensors file of the parameters, at `path`; else in the directory
+pub const UJOIN_SAVE_PARAMETERS: i32 = 2;
+
+/// Options of zero_save and zero_load.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_save_options {
+    pub size: usize,
+    /// save: this rank's own texts, numbers and bytes (step, position in the data, ...)
+    pub extra: *const ujoin_state,
+    /// ujoin_save_part
+    pub parts: i32,
+    /// save: do not wait for the disk (a crash of the machine may lose it)
+    pub no_sync: i32,
+}
+impl ujoin_save_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            extra: core::ptr::null(),
+            parts: 0,
+            no_sync: 0,
+        }
+    }
+}
+impl Default for ujoin_save_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Kinds of items.
+pub type ujoin_item_kind = i32;
+
+// enum ujoin_item_kind_value
+pub const UJOIN_ITEM_TENSOR: ujoin_item_kind = 1;
+pub const UJOIN_ITEM_NUMBER: ujoin_item_kind = 2;
+pub const UJOIN_ITEM_TEXT: ujoin_item_kind = 3;
+pub const UJOIN_ITEM_BYTES: ujoin_item_kind = 4;
+
+/// What an item belongs to.
+pub type ujoin_item_owner = i32;
+
+// enum ujoin_item_owner_value
+/// the program's own (default)
+pub const UJOIN_ITEM_OF_PROGRAM: ujoin_item_owner = 1;
+/// state of the parameter named `param`
+pub const UJOIN_ITEM_OF_PARAM: ujoin_item_owner = 2;
+/// a hyper-parameter of param group `group`
+pub const UJOIN_ITEM_OF_GROUP: ujoin_item_owner = 3;
+
+/// One item; `key` is unique within its owner.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_item {
+    pub size: usize,
+    /// name of the parameter that owns it
+    pub param: *const c_char,
+    /// "exp_avg", "step", "lr", or the program's own name
+    pub key: *const c_char,
+    /// tensor (row-major), text (without a NUL), bytes
+    pub data: *const c_void,
+    pub bytes: usize,
+    /// tensor
+    pub shape: *const i64,
+    pub number: f64,
+    pub kind: ujoin_item_kind,
+    /// tensor
+    pub dtype: ujoin_dtype,
+    pub ndim: i32,
+    pub owner: ujoin_item_owner,
+    /// the param group of the parameter or hyper-parameter
+    pub group: i32,
+    pub reserved: i32,
+}
+impl ujoin_item {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            param: core::ptr::null(),
+            key: core::ptr::null(),
+            data: core::ptr::null(),
+            bytes: 0,
+            shape: core::ptr::null(),
+            number: 0.0,
+            kind: 0,
+            dtype: 0,
+            ndim: 0,
+            owner: 0,
+            group: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_item {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Standard streams (bits).
+pub type ujoin_std = i32;
+
+// enum ujoin_std_value
+pub const UJOIN_STD_NONE: ujoin_std = 0;
+pub const UJOIN_STD_OUT: ujoin_std = 1;
+pub const UJOIN_STD_ERR: ujoin_std = 2;
+pub const UJOIN_STD_ALL: ujoin_std = 3;
+/// in ujoin_worker: the value counts, also if it is none
+pub const UJOIN_STD_SET: ujoin_std = 4;
+
+/// How workers and their descendants are held; the result says which was in force.
+pub type ujoin_containment = i32;
+
+// enum ujoin_containment_value
+/// session and process group (default); no effect on this process
+pub const UJOIN_CONTAINMENT_GROUP: ujoin_containment = 1;
+/// a helper process outlives this one and ends all, also if this one is killed
+pub const UJOIN_CONTAINMENT_WARDEN: ujoin_containment = 2;
+
+/// A job: what all its workers have in common.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_pctx_spec {
+    pub size: usize,
+    /// for prefixes and the report; default "worker"
+    pub name: *const c_char,
+    /// path, or name in PATH; no shell
+    pub program: *const c_char,
+    /// without the program's name; ${local_rank} is replaced
+    pub args: *const *const c_char,
+    pub arg_count: usize,
+    /// NULL = a fresh temporary one if a file is needed; "/dev/null" = no files
+    pub log_dir: *const c_char,
+    /// default: random
+    pub run_id: *const c_char,
+    /// of console lines: ${role_name}, ${rank}, ${local_rank}; default "\[name\<rank>]: "
+    pub prefix: *const c_char,
+    /// between the polite signal and SIGKILL, when the library ends workers; default 30 s
+    pub grace_ms: i64,
+    /// for output that a grandchild still holds after a worker's end; default 1 s
+    pub drain_ms: i64,
+    /// an unfinished line goes to the console after this; default 200 ms
+    pub partial_line_ms: i64,
+    /// workers; their index is "rank" in this family
+    pub nprocs: i32,
+    /// added to the index in texts and prefixes (several hosts)
+    pub first_rank: i32,
+    /// attempt_\<k> in the log directory
+    pub restart_count: i32,
+    /// streams that go to files instead of the console
+    pub redirects: ujoin_std,
+    /// streams that go to both
+    pub tee: ujoin_std,
+    pub containment: ujoin_containment,
+    /// stay on the terminal (one worker, for debuggers)
+    pub same_session: i32,
+    pub reserved: i32,
+}
+impl ujoin_pctx_spec {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            name: core::ptr::null(),
+            program: core::ptr::null(),
+            args: core::ptr::null(),
+            arg_count: 0,
+            log_dir: core::ptr::null(),
+            run_id: core::ptr::null(),
+            prefix: core::ptr::null(),
+            grace_ms: 0,
+            drain_ms: 0,
+            partial_line_ms: 0,
+            nprocs: 0,
+            first_rank: 0,
+            restart_count: 0,
+            redirects: 0,
+            tee: 0,
+            containment: 0,
+            same_session: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_pctx_spec {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What one worker has of its own; a zero field leaves the job's.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_worker {
+    pub size: usize,
+    pub program: *const c_char,
+    /// replaces the job's, if not NULL
+    pub args: *const *const c_char,
+    pub arg_count: usize,
+    /// working directory
+    pub directory: *const c_char,
+    /// counts with UJOIN_STD_SET, or if not 0
+    pub redirects: ujoin_std,
+    pub tee: ujoin_std,
+}
+impl ujoin_worker {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            program: core::ptr::null(),
+            args: core::ptr::null(),
+            arg_count: 0,
+            directory: core::ptr::null(),
+            redirects: 0,
+            tee: 0,
+        }
+    }
+}
+impl Default for ujoin_worker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// State of a worker.
+pub type ujoin_worker_state = i32;
+
+// enum ujoin_worker_state_value
+/// not started
+pub const UJOIN_WORKER_CREATED: ujoin_worker_state = 1;
+pub const UJOIN_WORKER_RUNNING: ujoin_worker_state = 2;
+/// exit_code counts
+pub const UJOIN_WORKER_EXITED: ujoin_worker_state = 3;
+/// signal counts
+pub const UJOIN_WORKER_SIGNALED: ujoin_worker_state = 4;
+/// ended, but this process took the status elsewhere
+pub const UJOIN_WORKER_UNKNOWN: ujoin_worker_state = 5;
+/// still there after SIGKILL; given up
+pub const UJOIN_WORKER_UNKILLABLE: ujoin_worker_state = 6;
+
+/// A worker: what is known now, and how it ended.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_worker_result {
+    pub size: usize,
+    pub state: ujoin_worker_state,
+    pub rank: i32,
+    pub pid: i32,
+    /// -1 unless exited
+    pub exit_code: i32,
+    /// 0 unless signaled
+    pub signal: i32,
+    /// by itself
+    pub failed: i32,
+    /// ended because of another's failure, or on request: a victim, not a cause
+    pub stopped: i32,
+    /// in force
+    pub containment: ujoin_containment,
+    /// CLOCK_REALTIME
+    pub start_ns: i64,
+    /// 0 while it runs
+    pub end_ns: i64,
+    pub last_output_ns: i64,
+    /// processor time
+    pub user_us: i64,
+    pub system_us: i64,
+    /// resident memory
+    pub peak_bytes: u64,
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    /// "" if there is no file
+    pub stdout_path: *const c_char,
+    pub stderr_path: *const c_char,
+}
+impl ujoin_worker_result {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            state: 0,
+            rank: 0,
+            pid: 0,
+            exit_code: 0,
+            signal: 0,
+            failed: 0,
+            stopped: 0,
+            containment: 0,
+            start_ns: 0,
+            end_ns: 0,
+            last_output_ns: 0,
+            user_us: 0,
+            system_us: 0,
+            peak_bytes: 0,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            stdout_path: core::ptr::null(),
+            stderr_path: core::ptr::null(),
+        }
+    }
+}
+impl Default for ujoin_worker_result {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+unsafe extern "C" {
+    /// The library's version as text, "0.1.0". Compare numbers with the macros of the header that was compiled.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_version() -> *const c_char;
+
+    /// The library's UJOIN_ABI_VERSION. A binding refuses to load when it is lower than that of the header it was made from.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_abi_version() -> i32;
+
+    /// What this build and this machine can do: one line per backend, "name\<TAB>yes|no\<TAB>why not, or the library found".
+    /// Looks for the modules on the first call. The text lives as long as the process.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_backends() -> *const c_char;
+
+    /// The text of the last failed call on this thread, with its whole chain of causes, rank and operation.
+    /// Never NULL; "" if nothing has failed yet. Valid until the next failing call on this thread.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_last_error() -> *const c_char;
+
+    /// The errno behind the last error of this thread; 0 if the system was not its cause.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_last_errno() -> i32;
+
+    /// The ranks that the last error of this thread is about: missing, late, lost, aborted or exhausted.
+    /// Writes at most `capacity` of them, ascending, and returns how many there are.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_last_missing(out_ranks: *mut i32, capacity: usize) -> usize;
+
+    /// The name of a status, "UJOIN_E_TIMEOUT". Static; "UJOIN_E_?" for an unknown value.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_status_name(status: ujoin_status) -> *const c_char;
+
+    /// For callbacks: sets this thread's error text (copied) and returns `status`, so that a hook can say
+    /// `return ujoin_set_last_error(UJOIN_E_CALLBACK, text)`. The text becomes the cause in the failing call's error.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_set_last_error(status: ujoin_status, text: *const c_char) -> ujoin_status;
+
+    /// Sets the check that lets Ctrl-C end a blocking call (a binding looks for its runtime's pending signals there). It runs
+    /// on the thread that waits, every 100 ms at most; a negative status ends the call with UJOIN_E_CALLBACK. A wait that it
+    /// ends (ujoin_work_wait, pctx_wait) leaves the object as it was; any other call behaves as if its object had been aborted.
+    /// NULL removes it. Process-wide.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_set_interrupt_check(
+        r#fn: ujoin_call_fn,
+        user_data: *mut c_void,
+        destroy: ujoin_destroy_fn,
+    ) -> ujoin_status;
+
+    /// Sets where log lines of at least this severity go; level 0 = warnings and errors. Without a sink nothing is written.
+    /// NULL removes it; when this returns, the old sink is no longer running on any thread but the caller's. Process-wide.
+    /// The sink may not call the library.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_set_log_sink(
+        level: ujoin_log_level,
+        r#fn: ujoin_log_fn,
+        user_data: *mut c_void,
+        destroy: ujoin_destroy_fn,
+    ) -> ujoin_status;
+
+    /// Opens a store: "memory://name" (this process: equal names share it), "file:///path", "tcp://host:port" (one process
+    /// opens it with `listen`).
+    /// A tcp server listens on the given address only. UJOIN_E_SYSTEM: address in use, no such host, unwritable file. UJOIN_E_TIMEOUT: nobody answered.
+    /// `@local` `@blocking` since 0.1
+    pub fn ujoin_store_create(
+        url: *const c_char,
+        options: *const ujoin_store_options,
+        out: *mut *mut ujoin_store,
+    ) -> ujoin_status;
+
+    /// A view of a store in which every key carries a prefix. It keeps the store alive.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_store_prefix(
+        store: *mut ujoin_store,
+        prefix: *const c_char,
+        out: *mut *mut ujoin_store,
+    ) -> ujoin_status;
+
+    /// The address by which other processes reach this store, with the real port; "" for memory. Lives with the handle.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_store_url(store: *const ujoin_store) -> *const c_char;
+
+    /// Sets a key. Values are bytes, at most 16 MiB; keys are text, at most 1 KiB. Overwrites.
+    /// `@local` `@blocking` since 0.1
+    pub fn ujoin_store_set(
+        store: *mut ujoin_store,
+        key: *const c_char,
+        data: *const c_void,
+        size: usize,
+    ) -> ujoin_status;
+
+    /// Waits until a key exists and copies its value. UJOIN_PENDING: not there in time. If `capacity` is too small nothing is
+    /// copied, out_size tells what is needed, and the status is UJOIN_E_INVALID; out_data may be NULL with capacity 0.
+    /// `@local` `@blocking` since 0.1
+    pub fn ujoin_store_get(
+        store: *mut ujoin_store,
+        key: *const c_char,
+        timeout_ms: i64,
+        out_data: *mut c_void,
+        capacity: usize,
+        out_size: *mut usize,
+    ) -> ujoin_status;
+
+    /// Adds to a counter (absent = 0) and returns its new value; atomic over all clients. 0 reads it.
+    /// The value of the key is the number as decimal text. UJOIN_E_MISMATCH: the key holds something else.
+    /// `@local` `@blocking` since 0.1
+    pub fn ujoin_store_add(
+        store: *mut ujoin_store,
+        key: *const c_char,
+        amount: i64,
+        out_value: *mut i64,
+    ) -> ujoin_status;
+
+    /// Waits until all keys exist. UJOIN_PENDING: not all in time; the text lists the missing ones.
+    /// `@local` `@blocking` since 0.1
+    pub fn ujoin_store_wait(
+        store: *mut ujoin_store,
+        keys: *const *const c_char,
+        count: usize,
+        timeout_ms: i64,
+    ) -> ujoin_status;
+
+    /// Ends every wait on this handle with UJOIN_E_ABORTED, now and later. Other clients are not concerned.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_store_abort(store: *mut ujoin_store);
+
+    /// Drops the handle. A server goes on until the last group or prefix made from it is gone.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_store_destroy(store: *mut ujoin_store);
+
+    /// Makes a group: ranks meet, agree on a backend, attach. NULL options: env:// and the best backend for all.
+    /// UJOIN_E_INVALID: a variable or option is wrong (named). UJOIN_E_TIMEOUT: the text names the ranks that came.
+    /// UJOIN_E_MISMATCH: ranks differ in size, backend or options. UJOIN_E_UNSUPPORTED: who could not use the backend, and why.
+    /// env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ujoin-run sets them. The group keeps `store` alive.
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_group_create(options: *const ujoin_group_options, out: *mut *mut ujoin_group) -> ujoin_status;
+
+    /// This process's rank in the group, 0 to size - 1; -1 for NULL.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_group_rank(group: *const ujoin_group) -> i32;
+
+    /// The number of ranks; -1 for NULL.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_group_size(group: *const ujoin_group) -> i32;
+
+    /// Fills a struct (set its size) with what was agreed: backend, ranks of this host, progress.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_group_get_info(group: *const ujoin_group, out: *mut ujoin_group_info) -> ujoin_status;
+
+    /// Waits until all operations of this rank are complete and every rank has come here, then ends the group.
+    /// UJOIN_PENDING: not in this time; call again, or destroy. Later operations are UJOIN_E_STATE.
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_group_close(group: *mut ujoin_group, timeout_ms: i64) -> ujoin_status;
+
+    /// Gives up: everything on this group ends with UJOIN_E_ABORTED on every rank, within a second; `reason` (copied, may be
+    /// NULL) becomes part of their texts. The group is broken from then on.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_group_abort(group: *mut ujoin_group, reason: *const c_char);
+
+    /// Drops the handle; says goodbye if the group is not closed. What was complete stays complete; a peer's later operation
+    /// is UJOIN_E_PEER_LOST. Work in flight and objects made from the group keep it alive.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_group_destroy(group: *mut ujoin_group);
+
+    /// Reduces over all ranks (in rank order) into recv on every rank; bit-identical on all of them.
+    /// send NULL = in place. Sums of 16-bit types are accumulated in 32-bit. out_work NULL = returns when done; else returns at
+    /// once and \*out_work is in flight. UJOIN_E_MISMATCH: ranks differ in operation, reduction, type or count.
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_all_reduce(
+        group: *mut ujoin_group,
+        send: *const ujoin_const_buffer,
+        recv: *const ujoin_buffer,
+        reduce: ujoin_reduce,
+        options: *const ujoin_op_options,
+        out_work: *mut *mut ujoin_work,
+    ) -> ujoin_status;
+
+    /// Copies the root's memory into every rank's; on the root it is only read. out_work as in ujoin_all_reduce.
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_broadcast(
+        group: *mut ujoin_group,
+        buffer: *const ujoin_buffer,
+        root: i32,
+        options: *const ujoin_op_options,
+        out_work: *mut *mut ujoin_work,
+    ) -> ujoin_status;
+
+    /// Gathers send of every rank, in rank order, into recv (size times its count). send NULL = in place: this rank's part lies
+    /// in recv already. out_work as in ujoin_all_reduce.
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_all_gather(
+        group: *mut ujoin_group,
+        send: *const ujoin_const_buffer,
+        recv: *const ujoin_buffer,
+        options: *const ujoin_op_options,
+        out_work: *mut *mut ujoin_work,
+    ) -> ujoin_status;
+
+    /// Reduces send (size times recv's count) and leaves part r in recv of rank r. out_work as in ujoin_all_reduce.
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_reduce_scatter(
+        group: *mut ujoin_group,
+        send: *const ujoin_const_buffer,
+        recv: *const ujoin_buffer,
+        reduce: ujoin_reduce,
+        options: *const ujoin_op_options,
+        out_work: *mut *mut ujoin_work,
+    ) -> ujoin_status;
+
+    /// Returns when every rank has come here. Past its deadline UJOIN_E_TIMEOUT, with the missing ranks in the text and in
+    /// ujoin_last_missing().
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_barrier(group: *mut ujoin_group, options: *const ujoin_op_options) -> ujoin_status;
+
+    /// Waits for an operation. UJOIN_PENDING: not in this time. Otherwise its final status, the same on every later call;
+    /// an error's text is set on this thread. Work of one group completes in the order of submission.
+    /// `@local` `@blocking` since 0.1
+    pub fn ujoin_work_wait(work: *mut ujoin_work, timeout_ms: i64) -> ujoin_status;
+
+    /// UJOIN_PENDING, or the final status. Advances the operation if the group has no progress thread; never waits.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_work_test(work: *mut ujoin_work) -> ujoin_status;
+
+    /// Gives up an operation in flight; its final status is UJOIN_E_ABORTED on every rank, and its group is broken.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_work_abort(work: *mut ujoin_work);
+
+    /// Drops the handle. An operation in flight goes on: its memory is free when its `release` has run.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_work_destroy(work: *mut ujoin_work);
+
+    /// Makes a joinable: something with collectives in each round, which a joined rank must shadow (metrics, synchronised
+    /// statistics, a second model). It calls ujoin_joinable_notify before its collectives. Hooks run on the thread that is in
+    /// ujoin_ctx_finish. A failing hook ends it on all ranks: UJOIN_E_CALLBACK there, UJOIN_E_ABORTED on the others, all with
+    /// hook and rank. What broke the group inside of a hook (a peer's death, say) keeps its own status.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_joinable_create(
+        group: *mut ujoin_group,
+        hooks: *const ujoin_hooks,
+        out: *mut *mut ujoin_joinable,
+    ) -> ujoin_status;
+
+    /// Drops the handle. A context keeps its joinables alive.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_joinable_destroy(joinable: *mut ujoin_joinable);
+
+    /// Makes a context over joinables of one group, in the order in which their hooks run. Arms nothing.
+    /// UJOIN_E_INVALID: none, a NULL, different groups or devices, an unknown hook option (the known ones are listed).
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_ctx_create(
+        joinables: *const *mut ujoin_joinable,
+        count: usize,
+        options: *const ujoin_ctx_options,
+        out: *mut *mut ujoin_ctx,
+    ) -> ujoin_status;
+
+    /// Begins a pass over the inputs and arms the joinables until ujoin_ctx_finish or ujoin_ctx_abort. One armed context per
+    /// group, one per joinable: else UJOIN_E_STATE. Does not wait for the others. Collectives that are issued in a main hook
+    /// contribute nothing to a reduction (avg divides by the contributors).
+    /// `@collective` since 0.1
+    pub fn ujoin_ctx_start(ctx: *mut ujoin_ctx) -> ujoin_status;
+
+    /// Says that this joinable begins one use (one set of its collectives); ddp and zero say it themselves. Publishes and
+    /// returns, in nanoseconds. With out_active, or in throw mode, it waits until every rank has started this round or joined,
+    /// and gives the number that started. Without an armed context it does nothing (\*out_active = size of the group).
+    /// UJOIN_JOINED: called from a hook on a joined rank, nothing published. UJOIN_E_EXHAUSTED: throw mode.
+    /// `@collective` since 0.1
+    pub fn ujoin_joinable_notify(joinable: *mut ujoin_joinable, out_active: *mut i32) -> ujoin_status;
+
+    /// This rank has no more inputs: works for the others, one main hook per use of the rank that it follows, until all have
+    /// joined; then runs the post hooks and disarms. UJOIN_E_EXHAUSTED: throw mode, inputs were uneven. UJOIN_E_MISMATCH:
+    /// ranks started contexts of different joinables or options. The context can be started again.
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_ctx_finish(ctx: *mut ujoin_ctx) -> ujoin_status;
+
+    /// Asks all ranks to leave after the same round (a signal, a time limit, early stopping). Any rank, any number of times;
+    /// also from a signal handler. Before ujoin_ctx_start it counts for that pass.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_ctx_stop(ctx: *mut ujoin_ctx) -> ujoin_status;
+
+    /// 1 when the round that has just ended was the last one by an agreed stop, on every rank alike; else 0; -1 on an error.
+    /// Ask between rounds; unless it is 0 leave the loop and call ujoin_ctx_finish.
+    /// Waits only where a rank is 16 uses behind this one.
+    /// `@local` `@blocking` since 0.1
+    pub fn ujoin_ctx_stopped(ctx: *mut ujoin_ctx) -> i32;
+
+    /// The loop's body failed: disarms, and every peer gets UJOIN_E_ABORTED with `reason` (may be NULL). Breaks the group.
+    /// Nothing if the context is not armed, so bindings call it on every way out that is not the good one.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_ctx_abort(ctx: *mut ujoin_ctx, reason: *const c_char);
+
+    /// Fills a struct (set its size) with rounds, shadows and times since the last start.
+    /// `@local` since 0.1
+    pub fn ujoin_ctx_get_report(ctx: *const ujoin_ctx, out: *mut ujoin_ctx_report) -> ujoin_status;
+
+    /// The rounds that each rank ran before it joined: who joined when. Writes at most `capacity` entries, by rank (-1: not
+    /// joined yet), and returns the size of the group. The last joiners are those with the largest number.
+    /// `@local` since 0.1
+    pub fn ujoin_ctx_rounds(ctx: *const ujoin_ctx, out_rounds: *mut i64, capacity: usize) -> usize;
+
+    /// Drops the handle; an armed context is aborted first.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_ctx_destroy(ctx: *mut ujoin_ctx);
+
+    /// Makes a reducer for these parameters: verifies count, names, shapes and types over the ranks, then copies the source
+    /// rank's values to all. Parameters and gradients are borrowed until `release`. Buckets are filled in the reverse order of
+    /// the parameters, one type each.
+    /// UJOIN_E_MISMATCH on every rank: the text names the first difference and the ranks. UJOIN_E_INVALID: nothing to train,
+    /// a parameter without gradient memory, a gradient type other than the parameter's, a type that is no floating-point one.
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_ddp_create(
+        group: *mut ujoin_group,
+        params: *const ujoin_param,
+        count: usize,
+        options: *const ujoin_ddp_options,
+        out: *mut *mut ujoin_ddp,
+    ) -> ujoin_status;
+
+    /// The reducer as a participant of a join context. Borrowed: do not destroy it; it lives as long as the reducer.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_ddp_joinable(ddp: *mut ujoin_ddp) -> *mut ujoin_joinable;
+
+    /// Begins an iteration on a batch of so many samples (0 is allowed: with UJOIN_DIVISION_SAMPLES its gradients are not even
+    /// read) and notifies the join context.
+    /// UJOIN_E_STATE: the last iteration is not finished (parameters without gradient are listed). UJOIN_E_EXHAUSTED.
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_ddp_forward(ddp: *mut ujoin_ddp, samples: f64) -> ujoin_status;
+
+    /// Gradient `index` is complete; its bucket is reduced when it is full. Any order; different gradients from several
+    /// threads at once. UJOIN_E_STATE: ready twice, or outside of an iteration.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_ddp_ready(ddp: *mut ujoin_ddp, index: usize) -> ujoin_status;
+
+    /// Ends an iteration: waits for the reductions; gradients then hold the divided sum on every rank, also on joined ones.
+    /// UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun.
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_ddp_finish(ddp: *mut ujoin_ddp) -> ujoin_status;
+
+    /// Fills a struct (set its size) with counts, divisor and times.
+    /// `@local` since 0.1
+    pub fn ujoin_ddp_get_report(ddp: *const ujoin_ddp, out: *mut ujoin_ddp_report) -> ujoin_status;
+
+    /// Drops the handle. The parameters are free when `release` has run.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_ddp_destroy(ddp: *mut ujoin_ddp);
+
+    /// Makes an optimizer whose state is sharded over the group. Parameters (f32 or f64) and gradients are borrowed until
+    /// `release`. Whole parameters, largest first, go to the rank with the fewest elements so far; the ranks check that they
+    /// agree. UJOIN_E_INVALID: no parameters, two with one name, an unknown hyper-parameter (the known ones are listed).
+    /// UJOIN_E_MISMATCH: ranks differ.
+    /// `@collective` `@blocking` since 0.1
+    pub fn zero_create(
+        group: *mut ujoin_group,
+        optimizer: ujoin_optimizer,
+        params: *const ujoin_param,
+        count: usize,
+        options: *const ujoin_zero_options,
+        out: *mut *mut ujoin_zero,
+    ) -> ujoin_status;
+
+    /// The optimizer as a participant of a join context. Borrowed: do not destroy it; it lives as long as the optimizer.
+    /// `@local` `@anythread` since 0.1
+    pub fn zero_joinable(zero: *mut ujoin_zero) -> *mut ujoin_joinable;
+
+    /// One step: runs the closure, notifies the join context, each rank updates its shard, all get the new parameters.
+    /// Parameters without gradient are skipped and keep their step count. UJOIN_E_MISMATCH: ranks differ in hyper-parameters.
+    /// A failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state are
+    /// loaded anew.
+    /// `@collective` `@blocking` since 0.1
+    pub fn zero_step(zero: *mut ujoin_zero, options: *const ujoin_step_options) -> ujoin_status;
+
+    /// Adds parameters with hyper-parameters of their own (absent = as given to zero_create); earlier assignments do not move.
+    /// Indices go on from the last.
+    /// `@collective` `@blocking` since 0.1
+    pub fn zero_add_param_group(
+        zero: *mut ujoin_zero,
+        params: *const ujoin_param,
+        count: usize,
+        hyper: *const ujoin_hyper,
+        hyper_count: usize,
+    ) -> ujoin_status;
+
+    /// The number of param groups.
+    /// `@local` since 0.1
+    pub fn zero_group_count(zero: *const ujoin_zero) -> usize;
+
+    /// The name of hyper-parameter `index` of this rule; NULL past the last. Lives with the handle.
+    /// `@local` since 0.1
+    pub fn zero_hyper_name(zero: *const ujoin_zero, index: usize) -> *const c_char;
+
+    /// Changes a hyper-parameter of a param group, or of all (group -1), from the next step on. The same on every rank: the
+    /// step compares. UJOIN_E_INVALID lists the known names.
+    /// `@local` since 0.1
+    pub fn zero_set_hyper(zero: *mut ujoin_zero, group: i32, name: *const c_char, value: f64) -> ujoin_status;
+
+    /// Reads a hyper-parameter of a param group.
+    /// `@local` since 0.1
+    pub fn zero_get_hyper(
+        zero: *const ujoin_zero,
+        group: i32,
+        name: *const c_char,
+        out_value: *mut f64,
+    ) -> ujoin_status;
+
+    /// Where the gradient of parameter `index` lies from now on; NULL: it has none, and the parameter is
+    /// skipped.
+    /// `@local` since 0.1
+    pub fn zero_set_gradient(zero: *mut ujoin_zero, index: usize, grad: *mut c_void) -> ujoin_status;
+
+    /// Sets the gradients of all parameters to zero, not only those of the shard.
+    /// `@local` since 0.1
+    pub fn zero_clear_gradients(zero: *mut ujoin_zero) -> ujoin_status;
+
+    /// Sends every rank's state to rank `to`, its own shard only, in chunks; zero_state_dict then gives it there, as it was at
+    /// this call. Other ranks need a chunk of memory more, not the state.
+    /// `@collective` `@blocking` since 0.1
+    pub fn zero_consolidate_state_dict(zero: *mut ujoin_zero, to: i32) -> ujoin_status;
+
+    /// The consolidated state as a list of its own (a copy): tensors by parameter and state name, step counts and
+    /// hyper-parameters as numbers. UJOIN_E_STATE: nothing was consolidated to this rank.
+    /// `@local` since 0.1
+    pub fn zero_state_dict(zero: *mut ujoin_zero, out: *mut *mut ujoin_state) -> ujoin_status;
+
+    /// Takes state and hyper-parameters from a list, which is only read: each rank keeps its shard, by parameter name, whatever
+    /// the number of ranks that saved it. UJOIN_E_MISMATCH: a name, shape, type or rule does not fit; nothing was changed.
+    /// `@collective` `@blocking` since 0.1
+    pub fn zero_load_state_dict(zero: *mut ujoin_zero, state: *const ujoin_state) -> ujoin_status;
+
+    /// Saves for the same number of ranks. Until the index is renamed, after every file is on the disk, what was there before
+    /// stays whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by all ranks. In a
+    /// directory index.json names all other files; those of earlier saves are removed last. All are safetensors:
+    /// state/\<key>/\<parameter> and program/\<kind>/\<key> in that of a rank, the parameters' names in that of the parameters.
+    /// `@collective` `@blocking` since 0.1
+    pub fn zero_save(zero: *mut ujoin_zero, path: *const c_char, options: *const ujoin_save_options) -> ujoin_status;
+
+    /// Loads what zero_save wrote, by the same number of ranks; mends a broken object if state and parameters are loaded. `out`
+    /// (may be NULL) receives this rank's own items. Every length and name is checked before use: UJOIN_E_MISMATCH says what
+    /// is wrong with which file, and nothing was changed.
+    /// `@collective` `@blocking` since 0.1
+    pub fn zero_load(
+        zero: *mut ujoin_zero,
+        path: *const c_char,
+        options: *const ujoin_save_options,
+        out: *mut *mut ujoin_state,
+    ) -> ujoin_status;
+
+    /// The number of pieces of the partition, over all ranks.
+    /// `@local` since 0.1
+    pub fn zero_shard_count(zero: *const ujoin_zero) -> usize;
+
+    /// Fills a struct (set its size) with one piece: which part of which parameter belongs to which rank.
+    /// `@local` since 0.1
+    pub fn zero_get_shard(zero: *const ujoin_zero, index: usize, out: *mut ujoin_shard) -> ujoin_status;
+
+    /// Drops the handle. Parameters and gradients are free when `release` has run.
+    /// `@local` `@anythread` since 0.1
+    pub fn zero_destroy(zero: *mut ujoin_zero);
+
+    /// Makes an empty list: for the program's own items of zero_save, or to bring another library's state into zero.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_state_create(out: *mut *mut ujoin_state) -> ujoin_status;
+
+    /// Adds an item, or replaces the one with the same key. Names, shape and data are copied.
+    /// `@local` since 0.1
+    pub fn ujoin_state_set(state: *mut ujoin_state, item: *const ujoin_item) -> ujoin_status;
+
+    /// The number of items.
+    /// `@local` since 0.1
+    pub fn ujoin_state_count(state: *const ujoin_state) -> usize;
+
+    /// Fills a struct (set its size) with item `index`, in order of owner, group, parameter and key. Its pointers live until
+    /// the list is changed or destroyed.
+    /// `@local` since 0.1
+    pub fn ujoin_state_get(state: *const ujoin_state, index: usize, out: *mut ujoin_item) -> ujoin_status;
+
+    /// Fills a struct (set its size) with an item of the program's own by its name. UJOIN_E_INVALID: there is none.
+    /// `@local` since 0.1
+    pub fn ujoin_state_find(state: *const ujoin_state, key: *const c_char, out: *mut ujoin_item) -> ujoin_status;
+
+    /// Drops the handle.
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_state_destroy(state: *mut ujoin_state);
+
+    /// Reads "3" (all ranks) or "0:1,12:3" (rank:value) into one value per rank; ranks not named get UJOIN_STD_NONE, ranks
+    /// past nprocs are dropped. UJOIN_E_INVALID: anything else, with the place.
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_parse_std(text: *const c_char, out_values: *mut ujoin_std, nprocs: usize) -> ujoin_status;
+
+    /// Describes a job; starts nothing. Everything is copied. UJOIN_E_INVALID: no program, nprocs below 1, unknown values.
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_create(spec: *const ujoin_pctx_spec, out: *mut *mut ujoin_pctx) -> ujoin_status;
+
+    /// Sets a variable for one worker (rank -1: for all), over what it inherits; value NULL removes it. Before pctx_start.
+    /// `@local` since 0.1
+    pub fn pctx_set_env(pctx: *mut ujoin_pctx, rank: i32, name: *const c_char, value: *const c_char) -> ujoin_status;
+
+    /// Gives one worker (rank -1: all) a program, arguments, a directory or redirections of its own. Copied. Before pctx_start.
+    /// `@local` since 0.1
+    pub fn pctx_set_worker(pctx: *mut ujoin_pctx, rank: i32, worker: *const ujoin_worker) -> ujoin_status;
+
+    /// Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those started before
+    /// it are gone. UJOIN_E_STATE: started before. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE set.
+    /// Installs no signal handler and waits for no other child of this process.
+    /// `@local` `@blocking` since 0.1
+    pub fn pctx_start(pctx: *mut ujoin_pctx) -> ujoin_status;
+
+    /// Waits until all workers have ended well (UJOIN_OK) or one has failed and the others have been ended because of it
+    /// (UJOIN_E_CHILD_FAILED). UJOIN_PENDING: neither yet. All output is delivered before it returns a final status, and a
+    /// later call returns the same.
+    /// `@local` `@blocking` since 0.1
+    pub fn pctx_wait(pctx: *mut ujoin_pctx, timeout_ms: i64) -> ujoin_status;
+
+    /// 1 if a worker has failed by itself, else 0; out of the last pctx_wait or pctx_close.
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_failed(pctx: *const ujoin_pctx) -> i32;
+
+    /// The worker that failed first (monotonic time, never a victim); -1 if none did.
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_first_failure(pctx: *const ujoin_pctx) -> i32;
+
+    /// Fills a struct (set its size) with what is known of a worker, at any time. Its pointers live until the handle is
+    /// destroyed, once the worker has ended; before that, until the next call on the handle.
+    /// `@local` since 0.1
+    pub fn pctx_get_result(pctx: *mut ujoin_pctx, rank: i32, out: *mut ujoin_worker_result) -> ujoin_status;
+
+    /// The failure for a person: first cause with rank, signal or exit code, last lines of its stderr where a
+    /// file has them; then the others. "" if nothing
+    /// failed. Lives with the handle.
+    /// `@local` since 0.1
+    pub fn pctx_report(pctx: *mut ujoin_pctx) -> *const c_char;
+
+    /// Sends a signal to one worker's process group (rank -1: to all).
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_signal(pctx: *mut ujoin_pctx, rank: i32, signal: i32) -> ujoin_status;
+
+    /// Ends all workers: `signal` (0 = SIGTERM) to their groups, SIGKILL to what is left after grace_ms (0 = at once), then
+    /// reads the rest of the output. Bounded by the grace, the drain and a second. May be repeated. UJOIN_PENDING: the console
+    /// does not take the output. UJOIN_E_TIMEOUT: a worker cannot be killed.
+    /// `@local` `@blocking` since 0.1
+    pub fn pctx_close(pctx: *mut ujoin_pctx, signal: i32, grace_ms: i64) -> ujoin_status;
+
+    /// Kills all workers now and wakes whoever waits (UJOIN_E_ABORTED). Does not wait for their end.
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_abort(pctx: *mut ujoin_pctx);
+
+    /// Drops the handle. Workers that still run get SIGTERM, and SIGKILL after the job's grace, in the background.
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_destroy(pctx: *mut ujoin_pctx);
+}
