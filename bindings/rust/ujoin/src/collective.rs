@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+use crate::callback;
+use crate::error::{check, check_done};
+use crate::handle::{Aborter, Handle, Raw};
+use crate::text::{limit_ms, rank_to_c, wait_ms};
+use crate::{Element, Group, Result};
+use std::cell::UnsafeCell;
+use std::ffi::CStr;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+use ujoin_sys as sys;
+
+/// How values of ranks become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduce {
+    /// Sums of 16-bit types are accumulated in 32 bits.
+    Sum = sys::UJOIN_SUM as isize,
+    /// The sum divided by the number of contributors; cannot overflow.
+    Avg = sys::UJOIN_AVG as isize,
+    /// The smallest; NaN if one is NaN.
+    Min = sys::UJOIN_MIN as isize,
+    /// The largest; NaN if one is NaN.
+    Max = sys::UJOIN_MAX as isize,
+}
+
+/// One collective operation of a group with a deadline of its own; each function is described at [`Group`].
+#[must_use = "this only prepares an operation"]
+#[derive(Clone, Copy)]
+pub struct Operation<'g> {
+    group: &'g Group,
+    timeout: Option<Duration>,
+}
+
+/// The memory of an operation as C sees it; `send` NULL means in place.
+struct Memory {
+    send: Option<sys::ujoin_const_buffer>,
+    recv: sys::ujoin_buffer,
+}
+
+impl Memory {
+    fn new<E: Element>(send: Option<&[E]>, recv: &mut [E]) -> Self {
+        let dtype = E::DTYPE.value();
+        let send = send.map(|s| sys::ujoin_const_buffer {
+            data: s.as_ptr().cast(),
+            count: s.len(),
+            dtype,
+            ..Default::default()
+        });
+        let recv = sys::ujoin_buffer {
+            data: recv.as_mut_ptr().cast(),
+            count: recv.len(),
+            dtype,
+            ..Default::default()
+        };
+        Self { send, recv }
+    }
+
+    fn send(&self) -> *const sys::ujoin_const_buffer {
+        self.send.as_ref().map_or(ptr::null(), |s| s)
+    }
+}
+
+/// What is to be done with the memory.
+#[derive(Clone, Copy)]
+enum What {
+    AllReduce(Reduce),
+    Broadcast(usize),
+    AllGather,
+    ReduceScatter(Reduce),
+}
+
+type WorkSlot = *mut *mut sys::ujoin_work;
+
+impl What {
+    /// # Safety
+    /// The memory is valid until the call is over, or the work that it gives.
+    unsafe fn call(
+        self,
+        group: *mut sys::ujoin_group,
+        memory: &Memory,
+        options: &sys::ujoin_op_options,
+        out: WorkSlot,
+    ) -> i32 {
+        let (send, recv) = (memory.send(), &raw const memory.recv);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                What::AllReduce(reduce) => sys::ujoin_all_reduce(group, send, recv, reduce as i32, options, out),
+                What::Broadcast(root) => sys::ujoin_broadcast(group, recv, rank_to_c(root), options, out),
+                What::AllGather => sys::ujoin_all_gather(group, send, recv, options, out),
+                What::ReduceScatter(reduce) => {
+                    sys::ujoin_reduce_scatter(group, send, recv, reduce as i32, options, out)
+                }
+            }
+        }
+    }
+}
+
+#[allow(missing_docs)] // each is described at Group
+impl<'g> Operation<'g> {
+    pub(crate) fn new(group: &'g Group, timeout: Option<Duration>) -> Self {
+        Self { group, timeout }
+    }
+
+    pub fn all_reduce<E: Element>(self, data: &mut [E], reduce: Reduce) -> Result<()> {
+        self.run(What::AllReduce(reduce), None, data)
+    }
+
+    pub fn all_reduce_into<E: Element>(self, send: &[E], recv: &mut [E], reduce: Reduce) -> Result<()> {
+        self.run(What::AllReduce(reduce), Some(send), recv)
+    }
+
+    pub fn broadcast<E: Element>(self, data: &mut [E], root: usize) -> Result<()> {
+        self.run(What::Broadcast(root), None, data)
+    }
+
+    pub fn all_gather<E: Element>(self, send: &[E], recv: &mut [E]) -> Result<()> {
+        self.run(What::AllGather, Some(send), recv)
+    }
+
+    pub fn all_gather_in_place<E: Element>(self, recv: &mut [E]) -> Result<()> {
+        self.run(What::AllGather, None, recv)
+    }
+
+    pub fn reduce_scatter<E: Element>(self, send: &[E], recv: &mut [E], reduce: Reduce) -> Result<()> {
+        self.run(What::ReduceScatter(reduce), Some(send), recv)
+    }
+
+    pub fn barrier(self) -> Result<()> {
+        let call = self.group.0.enter()?;
+        // SAFETY: one call at a time.
+        check(unsafe { sys::ujoin_barrier(call.raw(), &self.options()) })?;
+        Ok(())
+    }
+
+    pub fn start_all_reduce<E: Element>(self, data: Vec<E>, reduce: Reduce) -> Result<Work<E>> {
+        self.start(What::AllReduce(reduce), None, data)
+    }
+
+    pub fn start_all_reduce_into<E: Element>(self, send: Vec<E>, recv: Vec<E>, reduce: Reduce) -> Result<Work<E>> {
+        self.start(What::AllReduce(reduce), Some(send), recv)
+    }
+
+    pub fn start_broadcast<E: Element>(self, data: Vec<E>, root: usize) -> Result<Work<E>> {
+        self.start(What::Broadcast(root), None, data)
+    }
+
+    pub fn start_all_gather<E: Element>(self, send: Vec<E>, recv: Vec<E>) -> Result<Work<E>> {
+        self.start(What::AllGather, Some(send), recv)
+    }
+
+    pub fn start_all_gather_in_place<E: Element>(self, recv: Vec<E>) -> Result<Work<E>> {
+        self.start(What::AllGather, None, recv)
+    }
+
+    pub fn start_reduce_scatter<E: Element>(self, send: Vec<E>, recv: Vec<E>, reduce: Reduce) -> Result<Work<E>> {
+        self.start(What::ReduceScatter(reduce), Some(send), recv)
+    }
+
+    fn options(&self) -> sys::ujoin_op_options {
+        sys::ujoin_op_options {
+            timeout_ms: limit_ms(self.timeout),
+            ..Default::default()
+        }
+    }
+
+    fn run<E: Element>(self, what: What, send: Option<&[E]>, recv: &mut [E]) -> Result<()> {
+        let call = self.group.0.enter()?;
+        let memory = Memory::new(send, recv);
+        // SAFETY: the slices live beyond the call, and it is over when it returns.
+        check(unsafe { what.call(call.raw(), &memory, &self.options(), ptr::null_mut()) })?;
+        Ok(())
+    }
+
+    fn start<E: Element>(self, what: What, send: Option<Vec<E>>, recv: Vec<E>) -> Result<Work<E>> {
+        let call = self.group.0.enter()?;
+        let buffers = Arc::new(Buffers {
+            send,
+            recv: UnsafeCell::new(recv),
+        });
+        // SAFETY: nobody else has the buffers yet.
+        let memory = Memory::new(buffers.send.as_deref(), unsafe { &mut *buffers.recv.get() });
+        let options = sys::ujoin_op_options {
+            release: Some(callback::drop_arc::<Buffers<E>>),
+            release_data: callback::share(&buffers),
+            ..self.options()
+        };
+        let mut out = ptr::null_mut();
+        // SAFETY: the library's share keeps the memory until its notice, also if the call fails.
+        check(unsafe { what.call(call.raw(), &memory, &options, &mut out) })?;
+        Ok(Work {
+            handle: Handle::adopt(out),
+            buffers,
+        })
+    }
+}
+
+impl Raw for sys::ujoin_work {
+    const NAME: &'static str = "work";
+    unsafe fn destroy(raw: *mut Self) {
+        unsafe { sys::ujoin_work_destroy(raw) }
+    }
+    unsafe fn abort(raw: *mut Self, _reason: &CStr) {
+        unsafe { sys::ujoin_work_abort(raw) }
+    }
+}
+
+/// Owned by the work and by the library, whose share ends when the memory is free.
+struct Buffers<E> {
+    send: Option<Vec<E>>,
+    recv: UnsafeCell<Vec<E>>,
+}
+
+// SAFETY: while the operation is in flight only the library touches the memory; afterwards only the one `Work` does.
+unsafe impl<E: Element> Sync for Buffers<E> {}
+
+/// An operation in flight, which owns its buffers. Dropping it lets the operation go on; the buffers are freed when it is
+/// done.
+#[must_use = "an operation that nobody waits for has nobody to hear of its failure"]
+pub struct Work<E: Element> {
+    handle: Handle<sys::ujoin_work>,
+    buffers: Arc<Buffers<E>>,
+}
+
+impl<E: Element> Work<E> {
+    /// Waits until it is done; its error, the same on every later call.
+    pub fn wait(&self) -> Result<()> {
+        let call = self.handle.enter()?;
+        // SAFETY: one call at a time.
+        check(unsafe { sys::ujoin_work_wait(call.raw(), -1) })?;
+        Ok(())
+    }
+
+    /// Waits for at most this time: whether it is done.
+    pub fn wait_for(&self, limit: Duration) -> Result<bool> {
+        let call = self.handle.enter()?;
+        // SAFETY: one call at a time.
+        check_done(unsafe { sys::ujoin_work_wait(call.raw(), wait_ms(limit)) })
+    }
+
+    /// Whether it is done; never waits, and advances it where the group does not advance by itself.
+    pub fn test(&self) -> Result<bool> {
+        // SAFETY: may be called at any time.
+        check_done(unsafe { sys::ujoin_work_test(self.handle.raw()) })
+    }
+
+    /// Gives it up on every rank, which breaks the group.
+    pub fn abort(&self) {
+        self.handle.abort("");
+    }
+
+    /// The same from another thread.
+    pub fn aborter(&self) -> Aborter {
+        self.handle.aborter()
+    }
+
+    /// Waits until it is done and gives the buffer with the result. After an error the buffer is gone.
+    pub fn into_inner(self) -> Result<Vec<E>> {
+        self.wait()?;
+        // SAFETY: from its final status on neither the library nor a peer touches the memory, and we own the only Work.
+        Ok(std::mem::take(unsafe { &mut *self.buffers.recv.get() }))
+    }
+}

@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+use crate::callback;
+use crate::ddp::Sets;
+use crate::error::check;
+use crate::handle::{Handle, Raw};
+use crate::join::{Joinable, pairs};
+use crate::params::{Hold, ParamSet, Params};
+use crate::text::{from_c, limit_ms, maybe_rank, path_to_c, rank_or_all, rank_to_c, to_c};
+use crate::{Element, Error, Group, Result, State};
+use std::ffi::{CStr, CString, c_void};
+use std::path::Path;
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use ujoin_sys as sys;
+
+impl Raw for sys::ujoin_zero {
+    const NAME: &'static str = "optimizer";
+    unsafe fn destroy(raw: *mut Self) {
+        unsafe { sys::zero_destroy(raw) }
+    }
+    unsafe fn abort(_raw: *mut Self, _reason: &CStr) {} // an optimizer is given up with its group
+}
+
+/// An update rule with its hyper-parameters: [`Sgd`], [`Adam`] or [`AdamW`].
+pub trait Hyper: sealed::Rule {}
+impl<R: sealed::Rule> Hyper for R {}
+
+mod sealed {
+    pub trait Rule {
+        const RULE: i32;
+        fn pairs(&self) -> Vec<(&'static str, f64)>;
+    }
+}
+
+/// f64 and flags alike.
+trait Number {
+    fn number(self) -> f64;
+}
+impl Number for f64 {
+    fn number(self) -> f64 {
+        self
+    }
+}
+impl Number for bool {
+    fn number(self) -> f64 {
+        f64::from(u8::from(self))
+    }
+}
+
+macro_rules! rule {
+    ($(#[$doc:meta])* $name:ident = $rule:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr),* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
+        impl Default for $name {
+            fn default() -> Self { Self { $($field: $default),* } }
+        }
+        impl sealed::Rule for $name {
+            const RULE: i32 = sys::$rule;
+            fn pairs(&self) -> Vec<(&'static str, f64)> { vec![$((stringify!($field), self.$field.number())),*] }
+        }
+    };
+}
+
+rule! {
+    /// Stochastic gradient descent, with PyTorch's names and defaults.
+    Sgd = UJOIN_OPTIMIZER_SGD {
+        /// Learning rate.
+        lr: f64 = 1e-3,
+        /// Share of the last step's direction.
+        momentum: f64 = 0.0,
+        /// Of the gradient as it enters the momentum.
+        dampening: f64 = 0.0,
+        /// Nesterov's momentum.
+        nesterov: bool = false,
+        /// Of parameters, added to the gradient.
+        weight_decay: f64 = 0.0,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+rule! {
+    /// Adam, with PyTorch's names and defaults.
+    Adam = UJOIN_OPTIMIZER_ADAM {
+        /// Learning rate.
+        lr: f64 = 1e-3,
+        /// Decay of the first moment.
+        beta1: f64 = 0.9,
+        /// Decay of the second moment.
+        beta2: f64 = 0.999,
+        /// Added to the denominator.
+        eps: f64 = 1e-8,
+        /// Of parameters, added to the gradient.
+        weight_decay: f64 = 0.0,
+        /// Keep the largest second moment.
+        amsgrad: bool = false,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+rule! {
+    /// Adam with decoupled weight decay, with PyTorch's names and defaults.
+    AdamW = UJOIN_OPTIMIZER_ADAMW {
+        /// Learning rate.
+        lr: f64 = 1e-3,
+        /// Decay of the first moment.
+        beta1: f64 = 0.9,
+        /// Decay of the second moment.
+        beta2: f64 = 0.999,
+        /// Added to the denominator.
+        eps: f64 = 1e-8,
+        /// Of parameters, apart from the gradient.
+        weight_decay: f64 = 1e-2,
+        /// Keep the largest second moment.
+        amsgrad: bool = false,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+
+/// How a [`Zero`] is made.
+pub struct ZeroBuilder<'g> {
+    group: &'g Group,
+    rule: i32,
+    hyper: Vec<(&'static str, f64)>,
+    sets: Vec<Arc<ParamSet>>,
+    idle_timeout: Option<Duration>,
+}
+
+impl ZeroBuilder<'_> {
+    /// The parameters of the first param group (f32 or f64); may be repeated.
+    pub fn params<E: Element>(mut self, params: &Params<E>) -> Self {
+        self.sets.push(Arc::clone(&params.set));
+        self
+    }
+
+    /// How long without progress of the peers; default for ever.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.idle_timeout = Some(limit);
+        self
+    }
+
+    /// The optimizer; the ranks check that they agree. Collective, blocking.
+    pub fn build(self) -> Result<Zero> {
+        let group = self.group.0.enter()?;
+        let hold = Hold::take(&self.sets)?;
+        let memory = Arc::new(Borrowed(Mutex::new(self.sets.clone().into())));
+        let params = all_to_c(&self.sets);
+        let (_names, hyper) = hyper_to_c(&self.hyper)?;
+        let options = sys::ujoin_zero_options {
+            hyper: hyper.as_ptr(),
+            hyper_count: hyper.len(),
+            idle_timeout_ms: limit_ms(self.idle_timeout),
+            release: Some(callback::drop_arc::<Borrowed>),
+            release_data: callback::share(&memory),
+            ..Default::default()
+        };
+        let mut out = ptr::null_mut();
+        // SAFETY: the library's share keeps the parameters until its notice, also if the call fails.
+        check(unsafe {
+            sys::zero_create(
+                group.raw(),
+                self.rule,
+                params.as_ptr(),
+                params.len(),
+                &options,
+                &mut out,
+            )
+        })?;
+        drop(hold);
+        Ok(Zero {
+            handle: Handle::adopt(out),
+            memory,
+        })
+    }
+}
+
+fn all_to_c(sets: &[Arc<ParamSet>]) -> Vec<sys::ujoin_param> {
+    sets.iter().flat_map(|set| set.to_c()).collect()
+}
+
+fn hyper_to_c(hyper: &[(&str, f64)]) -> Result<(Vec<CString>, Vec<sys::ujoin_hyper>)> {
+    let names = hyper
+        .iter()
+        .map(|(name, _)| to_c(name, "hyper-parameter"))
+        .collect::<Result<Vec<_>>>()?;
+    let values = pairs(&names, hyper.iter().map(|(_, value)| *value));
+    Ok((names, values))
+}
+
+/// All parameters of an optimizer, of its later param groups too.
+struct Borrowed(Mutex<Arc<[Arc<ParamSet>]>>);
+
+impl Borrowed {
+    fn sets(&self) -> Arc<[Arc<ParamSet>]> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, sets: Arc<[Arc<ParamSet>]>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = sets;
+    }
+}
+
+/// One piece of the partition: which part of which parameter belongs to which rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// The index of the parameter.
+    pub param: usize,
+    /// Where it begins, in elements.
+    pub offset: usize,
+    /// How many elements.
+    pub count: usize,
+    /// The owner.
+    pub rank: usize,
+    /// The param group.
+    pub group: usize,
+}
+
+/// What [`Zero::save_with`] writes and [`Zero::load_with`] reads; by default the optimizer's state.
+#[derive(Default)]
+pub struct SaveOptions<'s> {
+    state: bool,
+    parameters: bool,
+    extra: Option<&'s State>,
+    no_sync: bool,
+}
+
+impl<'s> SaveOptions<'s> {
+    /// The optimizer's state: a directory with one file per rank and an index, which is renamed last.
+    pub fn state(mut self) -> Self {
+        self.state = true;
+        self
+    }
+
+    /// The parameters: alone one safetensors file at the path, with the state in its directory.
+    pub fn parameters(mut self) -> Self {
+        self.parameters = true;
+        self
+    }
+
+    /// This rank's own texts, numbers and bytes, saved with the state.
+    pub fn extra(mut self, extra: &'s State) -> Self {
+        self.extra = Some(extra);
+        self
+    }
+
+    /// Do not wait for the disk: a crash of the machine may lose it.
+    pub fn no_sync(mut self) -> Self {
+        self.no_sync = true;
+        self
+    }
+
+    fn parts(&self) -> i32 {
+        let state = if self.state { sys::UJOIN_SAVE_STATE } else { 0 };
+        state | if self.parameters { sys::UJOIN_SAVE_PARAMETERS } else { 0 }
+    }
+}
+
+/// An optimizer whose state is sharded over the group.
+pub struct Zero {
+    handle: Handle<sys::ujoin_zero>,
+    memory: Arc<Borrowed>,
+}
+
+impl Zero {
+    /// An optimizer over a group; its parameters are added with [`ZeroBuilder::params`].
+    pub fn builder(group: &Group, rule: impl Hyper) -> ZeroBuilder<'_> {
+        fn begin<'g, R: sealed::Rule>(group: &'g Group, rule: &R) -> ZeroBuilder<'g> {
+            ZeroBuilder {
+                group,
+                rule: R::RULE,
+                hyper: rule.pairs(),
+                sets: Vec::new(),
+                idle_timeout: None,
+            }
+        }
+        begin(group, &rule)
+    }
+
+    /// The optimizer as a participant of a join context.
+    pub fn joinable(&self) -> Joinable {
+        // SAFETY: may be called at any time; the joinable lives as long as the optimizer, which it keeps.
+        let raw = unsafe { sys::zero_joinable(self.handle.raw()) };
+        let memory = Arc::clone(&self.memory);
+        let sets: Sets = Arc::new(move || memory.sets().to_vec());
+        Joinable::borrowed(raw, Arc::clone(self.handle.shared()) as _, sets)
+    }
+
+    /// One step: each rank updates its shard, all get the new parameters. Collective, blocking.
+    pub fn step(&self) -> Result<()> {
+        // SAFETY: NULL is no closure.
+        self.using_all(|zero| unsafe { sys::zero_step(zero, ptr::null()) })
+    }
+
+    /// One step with a closure that computes loss and gradients anew before the update; what it returns. If it fails,
+    /// nothing was changed; a panic in it goes on here.
+    pub fn step_with<T, E>(&self, closure: impl FnOnce() -> Result<T, E>) -> Result<T, E>
+    where
+        E: From<Error>,
+    {
+        let (call, sets) = (self.handle.enter()?, self.memory.sets());
+        let mut slot = Slot {
+            closure: Some(closure),
+            result: None,
+            hold: None,
+            sets: &sets,
+        };
+        let options = sys::ujoin_step_options {
+            closure: Some(run_closure_of(&slot)),
+            closure_data: (&raw mut slot).cast(),
+            ..Default::default()
+        };
+        // SAFETY: one call at a time; the slot outlives the call, and holds the parameters once the closure is done.
+        let result = check(unsafe { sys::zero_step(call.raw(), &options) });
+        callback::resume_panic();
+        slot.hold = None;
+        match (result, slot.result) {
+            (_, Some(Err(error))) => Err(error),
+            (Ok(_), Some(Ok(value))) => Ok(value),
+            (Err(error), _) => Err(error.into()),
+            (Ok(_), None) => unreachable!("a step that succeeds has run its closure"),
+        }
+    }
+
+    /// Adds parameters with hyper-parameters of their own (absent: as the optimizer was given); indices go on from the
+    /// last. Collective, blocking.
+    pub fn add_param_group<E: Element>(&self, params: &Params<E>, hyper: &[(&str, f64)]) -> Result<()> {
+        let (call, before) = (self.handle.enter()?, self.memory.sets());
+        let (_names, hyper) = hyper_to_c(hyper)?;
+        let hold = Hold::take(std::slice::from_ref(&params.set))?;
+        let all: Arc<[_]> = before.iter().chain([&params.set]).cloned().collect();
+        self.memory.set(all); // before the library has them
+        let params: Vec<_> = params.set.to_c().collect();
+        // SAFETY: the library's share of `memory` keeps the parameters until its notice.
+        let status = unsafe {
+            sys::zero_add_param_group(call.raw(), params.as_ptr(), params.len(), hyper.as_ptr(), hyper.len())
+        };
+        drop(hold);
+        check(status).inspect_err(|_| self.memory.set(before)).map(|_| ())
+    }
+
+    /// The number of param groups.
+    pub fn group_count(&self) -> usize {
+        // SAFETY: the handle is in one thread.
+        unsafe { sys::zero_group_count(self.handle.raw()) }
+    }
+
+    /// The names of this rule's hyper-parameters.
+    pub fn hyper_names(&self) -> Vec<String> {
+        let name = |index| {
+            // SAFETY: the handle is in one thread; the text lives with it.
+            let name = unsafe { sys::zero_hyper_name(self.handle.raw(), index) };
+            // SAFETY: the same.
+            (!name.is_null()).then(|| unsafe { from_c(name) })
+        };
+        (0..).map_while(name).collect()
+    }
+
+    /// Changes a hyper-parameter of a param group, or of all (`None`), from the next step on; the same on every rank.
+    pub fn set_hyper(&self, group: Option<usize>, name: &str, value: f64) -> Result<()> {
+        let (name, call) = (to_c(name, "name")?, self.handle.enter()?);
+        // SAFETY: one call at a time.
+        check(unsafe { sys::zero_set_hyper(call.raw(), rank_or_all(group), name.as_ptr(), value) })?;
+        Ok(())
+    }
+
+    /// A hyper-parameter of a param group.
+    pub fn hyper(&self, group: usize, name: &str) -> Result<f64> {
+        let (name, call, mut value) = (to_c(name, "name")?, self.handle.enter()?, 0.0);
+        // SAFETY: one call at a time.
+        check(unsafe { sys::zero_get_hyper(call.raw(), rank_to_c(group), name.as_ptr(), &mut value) })?;
+        Ok(value)
+    }
+
+    /// Whether parameter `index` has a gradient from now on; one without is skipped and keeps its step count.
+    pub fn set_gradient(&self, index: usize, present: bool) -> Result<()> {
+        let (call, sets) = (self.handle.enter()?, self.memory.sets());
+        let grad = if present {
+            gradient_of(&sets, index)
+        } else {
+            ptr::null_mut()
+        };
+        // SAFETY: one call at a time; the gradient lives with its parameter.
+        check(unsafe { sys::zero_set_gradient(call.raw(), index, grad) })?;
+        Ok(())
+    }
+
+    /// Sets the gradients of all parameters to zero, not only those of the shard.
+    pub fn clear_gradients(&self) -> Result<()> {
+        // SAFETY: nothing but the handle.
+        self.using_all(|zero| unsafe { sys::zero_clear_gradients(zero) })
+    }
+
+    /// Sends every rank's state to rank `to`, whose [`state_dict`](Self::state_dict) then gives it. Collective, blocking.
+    pub fn consolidate_state_dict(&self, to: usize) -> Result<()> {
+        // SAFETY: nothing but the handle.
+        self.using_all(|zero| unsafe { sys::zero_consolidate_state_dict(zero, rank_to_c(to)) })
+    }
+
+    /// The consolidated state, a copy. [`State`](crate::ErrorKind::State): nothing was consolidated to this rank.
+    pub fn state_dict(&self) -> Result<State> {
+        let (call, mut out) = (self.handle.enter()?, ptr::null_mut());
+        // SAFETY: one call at a time.
+        check(unsafe { sys::zero_state_dict(call.raw(), &mut out) })?;
+        Ok(State(Handle::adopt(out)))
+    }
+
+    /// Takes state and hyper-parameters from a list, whatever the number of ranks that saved it. Collective, blocking.
+    pub fn load_state_dict(&self, state: &State) -> Result<()> {
+        let state = state.0.enter()?;
+        // SAFETY: the list is only read.
+        self.using_all(|zero| unsafe { sys::zero_load_state_dict(zero, state.raw()) })
+    }
+
+    /// Saves the optimizer's state into a directory that all ranks see. Collective, blocking.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_with(path, &SaveOptions::default())
+    }
+
+    /// Saves what the options say. What was there before stays whole until all is on the disk.
+    pub fn save_with(&self, path: impl AsRef<Path>, options: &SaveOptions) -> Result<()> {
+        let path = path_to_c(path.as_ref(), "path")?;
+        let extra = options.extra.map(|state| state.0.enter()).transpose()?;
+        let to_c = sys::ujoin_save_options {
+            extra: extra.as_ref().map_or(ptr::null_mut(), |state| state.raw()),
+            parts: options.parts(),
+            no_sync: options.no_sync.into(),
+            ..Default::default()
+        };
+        // SAFETY: path and options live beyond the call.
+        self.using_all(|zero| unsafe { sys::zero_save(zero, path.as_ptr(), &to_c) })
+    }
+
+    /// Loads the optimizer's state that as many ranks saved: this rank's own items. Collective, blocking.
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<State> {
+        self.load_with(path, &SaveOptions::default())
+    }
+
+    /// Loads what the options say. [`Mismatch`](crate::ErrorKind::Mismatch): which file is wrong how; nothing was changed.
+    pub fn load_with(&self, path: impl AsRef<Path>, options: &SaveOptions) -> Result<State> {
+        let (path, mut out) = (path_to_c(path.as_ref(), "path")?, ptr::null_mut());
+        let to_c = sys::ujoin_save_options {
+            parts: options.parts(),
+            ..Default::default()
+        };
+        // SAFETY: path and options live beyond the call.
+        self.using_all(|zero| unsafe { sys::zero_load(zero, path.as_ptr(), &to_c, &mut out) })?;
+        Ok(State(Handle::adopt(out)))
+    }
+
+    /// The partition, over all ranks.
+    pub fn shards(&self) -> Result<Vec<Shard>> {
+        let call = self.handle.enter()?;
+        // SAFETY: one call at a time.
+        let count = unsafe { sys::zero_shard_count(call.raw()) };
+        (0..count).map(|index| shard(call.raw(), index)).collect()
+    }
+
+    /// A call that may touch all parameters and gradients.
+    fn using_all(&self, call: impl FnOnce(*mut sys::ujoin_zero) -> i32) -> Result<()> {
+        let (entered, sets) = (self.handle.enter()?, self.memory.sets());
+        let hold = Hold::take(&sets)?;
+        let status = call(entered.raw());
+        drop(hold);
+        check(status).map(|_| ())
+    }
+}
+
+fn shard(zero: *const sys::ujoin_zero, index: usize) -> Result<Shard> {
+    let mut piece = sys::ujoin_shard::new();
+    // SAFETY: the caller is in a call; the struct has its size.
+    check(unsafe { sys::zero_get_shard(zero, index, &mut piece) })?;
+    Ok(Shard {
+        param: piece.param,
+        offset: piece.offset,
+        count: piece.count,
+        rank: maybe_rank(piece.rank).unwrap_or_default(),
+        group: maybe_rank(piece.group).unwrap_or_default(),
+    })
+}
+
+/// The gradient memory of a parameter by its index over all sets; NULL if it is frozen or there is no such parameter.
+fn gradient_of(sets: &[Arc<ParamSet>], mut index: usize) -> *mut c_void {
+    for set in sets {
+        if index < set.len() {
+            return set.gradient_pointer(index).unwrap_or(ptr::null_mut());
+        }
+        index -= set.len();
+    }
+    ptr::null_mut()
+}
+
+/// A step's closure, its result, and the hold on the parameters, which begins when it is done.
+struct Slot<'s, F, T, E> {
+    closure: Option<F>,
+    result: Option<Result<T, E>>,
+    hold: Option<Hold<'s>>,
+    sets: &'s [Arc<ParamSet>],
+}
+
+fn run_closure_of<F, T, E>(_slot: &Slot<F, T, E>) -> unsafe extern "C" fn(*mut c_void) -> i32
+where
+    F: FnOnce() -> Result<T, E>,
+{
+    run_closure::<F, T, E>
+}
+
+/// # Safety
+/// Called by the library with the slot of the step that it is in.
+unsafe extern "C" fn run_closure<F, T, E>(data: *mut c_void) -> i32
+where
+    F: FnOnce() -> Result<T, E>,
+{
+    // SAFETY: the caller's promise; nobody else looks at the slot meanwhile.
+    let slot = unsafe { &mut *data.cast::<Slot<F, T, E>>() };
+    callback::run(|| {
+        let closure = slot.closure.take().ok_or("the closure of a step runs once")?;
+        let result = slot.result.insert(closure());
+        if result.is_err() {
+            return Err("the closure of a step failed".into());
+        }
+        slot.hold = Some(Hold::take(slot.sets)?);
+        Ok(())
+    })
+}
