@@ -33,10 +33,14 @@ fn find_by_pkg_config() {
                 println!("cargo::metadata=libdir={}", folder.display());
             }
         }
-        Err(problem) => panic!(
-            "libujoin {OLDEST} or later was not found. Install it and let PKG_CONFIG_PATH name the folder of ujoin.pc, \
-             or set UJOIN_LIB_DIR to the folder of libujoin.so, or use the feature `vendored` in a checkout.\n{problem}"
-        ),
+        Err(problem) => {
+            eprintln!(
+                "libujoin {OLDEST} or later was not found. Install it and let PKG_CONFIG_PATH name the folder of \
+                 ujoin.pc, or set UJOIN_LIB_DIR to that of libujoin.so, or use the feature `vendored` in a checkout.\n\
+                 {problem}"
+            );
+            std::process::exit(1);
+        }
     }
 }
 

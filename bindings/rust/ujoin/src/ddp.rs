@@ -288,7 +288,7 @@ impl Ddp {
         // SAFETY: may be called at any time; the joinable lives as long as the reducer, which it keeps.
         let raw = unsafe { sys::ujoin_ddp_joinable(self.handle.raw()) };
         let (owner, memory) = (Arc::clone(self.handle.shared()), Arc::clone(&self.memory));
-        Joinable::borrowed(raw, owner, Arc::new(move || memory.sets.clone()))
+        Joinable::of(raw, owner, Arc::new(move || memory.sets.clone()))
     }
 }
 

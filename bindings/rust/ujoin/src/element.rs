@@ -114,7 +114,7 @@ impl From<f32> for F16 {
             (size * 2f32.powi(24)).round_ties_even() as u16 // exact product; 1,024 is the smallest normal number
         } else {
             let bits = size.to_bits();
-            (bits.wrapping_add(0xfff + (bits >> 13 & 1)) - (112 << 23) >> 13) as u16
+            ((bits + 0xfff + (bits >> 13 & 1) - (112 << 23)) >> 13) as u16
         };
         F16(sign | bits)
     }

@@ -173,8 +173,6 @@ pub(crate) fn check_done(status: i32) -> Result<bool> {
 #[cold]
 fn failed(status: i32) -> Error {
     let error = Error::last(status);
-    if status == ujoin_sys::UJOIN_E_CALLBACK {
-        callback::resume_panic(); // of the interrupt check or a hook, in the call that ran it
-    }
+    callback::resume_panic(); // of the interrupt check or a hook, in the call that ran it
     error
 }

@@ -59,6 +59,18 @@ impl<T: Raw> Drop for Shared<T> {
     }
 }
 
+/// A handle of any type, for calls on something that belongs to it.
+pub(crate) trait Entry: Send + Sync {
+    fn call(&self, call: &mut dyn FnMut() -> i32) -> Result<i32>;
+}
+
+impl<T: Raw> Entry for Shared<T> {
+    fn call(&self, call: &mut dyn FnMut() -> i32) -> Result<i32> {
+        let _entered = self.enter()?;
+        Ok(call())
+    }
+}
+
 /// A call in progress.
 pub(crate) struct Entered<'a, T: Raw> {
     of: &'a Shared<T>,

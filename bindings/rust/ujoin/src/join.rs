@@ -2,7 +2,7 @@
 use crate::callback::{self, HookResult};
 use crate::ddp::Sets;
 use crate::error::check;
-use crate::handle::{Aborter, Handle, Raw, Shared};
+use crate::handle::{Aborter, Entry, Handle, Raw, Shared};
 use crate::params::{self, HookedHold, ParamSet};
 use crate::text::{CTexts, from_c, limit_ms, maybe_rank, maybe_to_c, pointer, to_c};
 use crate::{Error, ErrorKind, Group, Result};
@@ -86,6 +86,12 @@ impl HookArgs<'_> {
         let (first, count) = (self.args.options, self.args.option_count);
         // SAFETY: so many options lie there while the hook runs; their names are texts.
         (0..count).map(move |i| unsafe { (from_c((*first.add(i)).name), (*first.add(i)).value) })
+    }
+
+    /// What the round says to its joinable; false on a rank that has joined, where nothing is published.
+    pub fn notify(&self) -> Result<bool> {
+        // SAFETY: allowed inside of a hook.
+        Ok(check(unsafe { sys::ujoin_joinable_notify(self.args.joinable, ptr::null_mut()) })? != sys::UJOIN_JOINED)
     }
 
     /// The joinable's group, for the hook's collectives.
@@ -214,31 +220,25 @@ impl JoinableBuilder<'_> {
         let mut out = ptr::null_mut();
         // SAFETY: the library's share keeps the hooks until its notice, also if the call fails.
         check(unsafe { sys::ujoin_joinable_create(group.raw(), &to_c, &mut out) })?;
-        Ok(Joinable {
-            what: What::Own(Handle::adopt(out)),
-            sets: Arc::new(Vec::new),
-        })
+        Ok(Joinable::of(
+            out,
+            Arc::clone(Handle::adopt(out).shared()) as _,
+            Arc::new(Vec::new),
+        ))
     }
 }
 
 /// One participant of a join context: [`Ddp::joinable`](crate::Ddp::joinable),
-/// [`Zero::joinable`](crate::Zero::joinable), or one of the program's own.
+/// [`Zero::joinable`](crate::Zero::joinable), or one of the program's own. A clone is the same one.
+#[derive(Clone)]
 pub struct Joinable {
-    what: What,
+    raw: *mut sys::ujoin_joinable,
+    owner: Arc<dyn Entry>,
     sets: Sets,
 }
 
-enum What {
-    Own(Handle<sys::ujoin_joinable>),
-    /// Of an object, which is kept while this lives.
-    Of {
-        raw: *mut sys::ujoin_joinable,
-        _owner: Arc<dyn std::any::Any + Send + Sync>,
-    },
-}
-
-// SAFETY: handles may move to another thread, and what is borrowed is kept by its owner.
-unsafe impl Send for What {}
+// SAFETY: handles may move to another thread, and `owner` keeps this one. Not Sync.
+unsafe impl Send for Joinable {}
 
 impl Joinable {
     /// A joinable of the program's own.
@@ -251,36 +251,29 @@ impl Joinable {
         }
     }
 
-    pub(crate) fn borrowed(
-        raw: *mut sys::ujoin_joinable,
-        owner: Arc<dyn std::any::Any + Send + Sync>,
-        sets: Sets,
-    ) -> Self {
-        Self {
-            what: What::Of { raw, _owner: owner },
-            sets,
-        }
+    /// `raw` lives as long as `owner`.
+    pub(crate) fn of(raw: *mut sys::ujoin_joinable, owner: Arc<dyn Entry>, sets: Sets) -> Self {
+        Self { raw, owner, sets }
     }
 
-    fn raw(&self) -> *mut sys::ujoin_joinable {
-        match &self.what {
-            What::Own(handle) => handle.raw(),
-            What::Of { raw, .. } => *raw,
-        }
+    fn call_notify(&self, out_active: *mut i32) -> Result<i32> {
+        // SAFETY: one call at a time; NULL, or a number of the caller.
+        check(
+            self.owner
+                .call(&mut || unsafe { sys::ujoin_joinable_notify(self.raw, out_active) })?,
+        )
     }
 
     /// Says that one use begins, one set of its collectives; ddp and zero say it themselves. False: called from a hook on a
     /// rank that has joined, nothing was published. [`Exhausted`](crate::ErrorKind::Exhausted): throw mode.
     pub fn notify(&self) -> Result<bool> {
-        // SAFETY: the handle is ours, in one thread.
-        Ok(check(unsafe { sys::ujoin_joinable_notify(self.raw(), ptr::null_mut()) })? != sys::UJOIN_JOINED)
+        Ok(self.call_notify(ptr::null_mut())? != sys::UJOIN_JOINED)
     }
 
     /// The same, and waits until every rank has begun this round or joined: how many have begun it.
     pub fn notify_active(&self) -> Result<usize> {
         let mut active = 0;
-        // SAFETY: the handle is ours, in one thread.
-        check(unsafe { sys::ujoin_joinable_notify(self.raw(), &mut active) })?;
+        self.call_notify(&mut active)?;
         Ok(maybe_rank(active).unwrap_or_default())
     }
 }
@@ -344,7 +337,7 @@ impl JoinBuilder {
             hook_option_count: hyper.len(),
             ..self.options
         };
-        let (list, mut out): (Vec<_>, _) = (self.joinables.iter().map(Joinable::raw).collect(), ptr::null_mut());
+        let (list, mut out): (Vec<_>, _) = (self.joinables.iter().map(|j| j.raw).collect(), ptr::null_mut());
         // SAFETY: the joinables live beyond the call; the context keeps what it needs of them.
         check(unsafe { sys::ujoin_ctx_create(list.as_ptr(), list.len(), &options, &mut out) })?;
         let sets = self.joinables.iter().map(|j| Arc::clone(&j.sets)).collect();

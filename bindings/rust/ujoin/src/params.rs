@@ -202,7 +202,7 @@ impl Memory {
 
     fn take(&self, to: Use) -> bool {
         let next = |w: u32| match to {
-            Use::Read => (w < LENT - 1).then_some(w + 1),
+            Use::Read => (w < LENT - 1).then(|| w + 1),
             Use::Write => (w == 0).then_some(WRITER),
             Use::Lend => (w == 0).then_some(LENT),
         };

@@ -284,7 +284,7 @@ impl Zero {
         let raw = unsafe { sys::zero_joinable(self.handle.raw()) };
         let memory = Arc::clone(&self.memory);
         let sets: Sets = Arc::new(move || memory.sets().to_vec());
-        Joinable::borrowed(raw, Arc::clone(self.handle.shared()) as _, sets)
+        Joinable::of(raw, Arc::clone(self.handle.shared()) as _, sets)
     }
 
     /// One step: each rank updates its shard, all get the new parameters. Collective, blocking.
