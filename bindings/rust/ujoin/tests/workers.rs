@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Worker processes.
+mod common;
+
+use common::{LONG, TempDir, deadline, until};
+use std::fs;
+use std::thread;
+use std::time::Duration;
+use ujoin::{Containment, ErrorKind, Std, WorkerSetup, WorkerState, Workers, WorkersBuilder};
+
+fn shell(script: &str) -> WorkersBuilder {
+    Workers::builder("sh")
+        .args(["-c", script])
+        .name("w")
+        .grace(Duration::from_millis(200))
+        .partial_line(LONG)
+}
+
+#[test]
+fn workers_end_well() {
+    let _deadline = deadline();
+    let dir = TempDir::new();
+    let script = "echo \"$SHARED $OWN $0 [$HOME] $PWD\"; echo oops >&2";
+    let workers = shell(script)
+        .nprocs(2)
+        .log_dir(&dir.0)
+        .run_id("id")
+        .redirects(Std::ALL)
+        .drain(LONG)
+        .build()
+        .unwrap();
+    workers.set_env(None, "SHARED", "both").unwrap();
+    workers.set_env(Some(1), "OWN", "one's").unwrap();
+    workers.remove_env(None, "HOME").unwrap();
+    let quiet = script.split(';').next().unwrap();
+    let setup = WorkerSetup::default()
+        .args(["-c", quiet, "other"])
+        .directory("/")
+        .redirects(Std::OUT)
+        .tee(Std::NONE);
+    workers.set_worker(Some(1), &setup).unwrap();
+    assert_eq!(workers.result(0).unwrap().state, WorkerState::Created);
+    workers.start().unwrap();
+    assert_eq!(workers.start().unwrap_err().kind(), ErrorKind::State);
+    assert!(workers.wait_for(LONG).unwrap());
+    workers.wait().unwrap();
+    assert!(!workers.failed() && workers.first_failure().is_none());
+    assert_eq!(workers.report().unwrap(), "");
+
+    let (first, second) = (workers.result(0).unwrap(), workers.result(1).unwrap());
+    assert_eq!(
+        (first.rank, first.state, second.state),
+        (0, WorkerState::Exited(0), WorkerState::Exited(0))
+    );
+    assert!(first.pid > 0 && first.start.unwrap() <= first.end.unwrap() && !first.failed && !first.stopped);
+    assert_eq!(first.containment, Some(Containment::Group));
+    let text = fs::read_to_string(first.stdout_path.unwrap()).unwrap();
+    assert!(text.starts_with("both  sh [] "), "{text}");
+    assert_eq!(fs::read_to_string(first.stderr_path.unwrap()).unwrap(), "oops\n");
+    assert_eq!(
+        fs::read_to_string(second.stdout_path.unwrap()).unwrap(),
+        "both one's other [] /\n"
+    );
+    assert_eq!((second.stderr_path, first.stderr_bytes), (None, 5));
+    assert!(workers.result(2).is_err());
+}
+
+#[test]
+fn the_first_failure_ends_the_others() {
+    let _deadline = deadline();
+    let dir = TempDir::new();
+    let script = "if [ ${local_rank} = 1 ]; then echo 'token 7 is bad' >&2; exit 3; fi; exec sleep 600";
+    let workers = shell(script)
+        .nprocs(3)
+        .log_dir(&dir.0)
+        .redirects(Std::ALL)
+        .first_rank(4)
+        .build()
+        .unwrap();
+    workers.start().unwrap();
+    let error = workers.wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ChildFailed, "{error}");
+    assert!(workers.failed());
+    assert_eq!(workers.first_failure(), Some(1));
+    let failed = workers.result(1).unwrap();
+    assert_eq!((failed.state, failed.failed), (WorkerState::Exited(3), true));
+    let victim = workers.result(0).unwrap();
+    assert_eq!(
+        (victim.state, victim.failed, victim.stopped),
+        (WorkerState::Signaled(15), false, true)
+    );
+    let report = workers.report().unwrap();
+    assert!(
+        report.contains("rank 5") && report.contains("token 7 is bad"),
+        "{report}"
+    );
+}
+
+#[test]
+fn signals_close_and_abort() {
+    let _deadline = deadline();
+    let running = || {
+        let workers = shell("exec sleep 600").nprocs(2).build().unwrap();
+        workers.start().unwrap();
+        assert!(!workers.wait_for(Duration::from_millis(5)).unwrap());
+        assert_eq!(workers.result(1).unwrap().state, WorkerState::Running);
+        workers
+    };
+    let workers = running();
+    let signaller = workers.signaller();
+    thread::spawn(move || signaller.signal(Some(0), 9))
+        .join()
+        .unwrap()
+        .unwrap();
+    assert_eq!(workers.wait().unwrap_err().kind(), ErrorKind::ChildFailed);
+    assert_eq!(workers.result(0).unwrap().state, WorkerState::Signaled(9));
+
+    let workers = running();
+    workers.signal(None, 18).unwrap(); // SIGCONT: harmless
+    assert!(workers.close(Some(1), LONG).unwrap());
+    assert_eq!(workers.result(0).unwrap().state, WorkerState::Signaled(1));
+    assert!(workers.result(0).unwrap().stopped);
+
+    let workers = running();
+    let aborter = workers.aborter();
+    let waiting = thread::spawn(move || (workers.wait().unwrap_err().kind(), workers));
+    aborter.abort("");
+    let (kind, workers) = waiting.join().unwrap();
+    assert_eq!(kind, ErrorKind::Aborted);
+    until("the workers are gone", || {
+        workers.result(1).unwrap().state == WorkerState::Signaled(9)
+    });
+}
+
+#[test]
+fn dropped_workers_are_ended_in_the_background() {
+    let _deadline = deadline();
+    let workers = shell("exec sleep 600").build().unwrap();
+    workers.start().unwrap();
+    let pid = workers.result(0).unwrap().pid;
+    drop(workers);
+    until("the worker is gone", || !fs::exists(format!("/proc/{pid}")).unwrap());
+}
+
+#[test]
+fn jobs_that_cannot_be() {
+    let _deadline = deadline();
+    let error = Workers::builder("sh").nprocs(0).build().err().unwrap();
+    assert!(
+        error.kind() == ErrorKind::Invalid && error.text().contains("nprocs"),
+        "{error}"
+    );
+    let error = Workers::builder("").build().err().unwrap();
+    assert!(error.text().contains("program"), "{error}");
+    let workers = Workers::builder("/no/such/program").build().unwrap();
+    let error = workers.start().unwrap_err();
+    assert_eq!((error.kind(), error.errno()), (ErrorKind::System, Some(2)), "{error}");
+    assert!(error.text().contains("/no/such/program"), "{error}");
+    let error = Workers::builder("sh").args(["a\0b"]).build().err().unwrap();
+    assert!(error.text().contains("argument has a NUL"), "{error}");
+
+    assert_eq!(Std::parse("0:1,2:3", 3).unwrap(), [Std::OUT, Std::NONE, Std::ALL]);
+    assert_eq!(Std::parse("3", 2).unwrap(), [Std::OUT | Std::ERR; 2]);
+    assert!(Std::ALL.contains(Std::ERR) && !Std::OUT.contains(Std::ERR));
+    assert_eq!(Std::parse("9", 1).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn workers_under_a_warden() {
+    let _deadline = deadline();
+    let builder = shell("exec sleep 600")
+        .containment(Containment::Warden)
+        .restart_count(1)
+        .prefix("${rank} ");
+    let workers = builder.tee(Std::NONE).build().unwrap();
+    match workers.start() {
+        Ok(()) => {
+            assert_eq!(workers.result(0).unwrap().containment, Some(Containment::Warden));
+            assert!(workers.close(None, LONG).unwrap());
+            assert_eq!(workers.result(0).unwrap().state, WorkerState::Signaled(15));
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
