@@ -160,13 +160,7 @@ pub struct ujoin_store_options {
 impl ujoin_store_options {
     /// All zero, but for `size`: every field has its default.
     pub const fn new() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            secret: core::ptr::null(),
-            timeout_ms: 0,
-            listen: 0,
-            reserved: 0,
-        }
+        Self { size: size_of::<Self>(), secret: core::ptr::null(), timeout_ms: 0, listen: 0, reserved: 0 }
     }
 }
 impl Default for ujoin_store_options {
@@ -212,14 +206,7 @@ pub struct ujoin_buffer {
 impl ujoin_buffer {
     /// All zero: every field has its default.
     pub const fn new() -> Self {
-        Self {
-            data: core::ptr::null_mut(),
-            count: 0,
-            dtype: 0,
-            device: 0,
-            device_index: 0,
-            reserved: 0,
-        }
+        Self { data: core::ptr::null_mut(), count: 0, dtype: 0, device: 0, device_index: 0, reserved: 0 }
     }
 }
 impl Default for ujoin_buffer {
@@ -242,14 +229,7 @@ pub struct ujoin_const_buffer {
 impl ujoin_const_buffer {
     /// All zero: every field has its default.
     pub const fn new() -> Self {
-        Self {
-            data: core::ptr::null(),
-            count: 0,
-            dtype: 0,
-            device: 0,
-            device_index: 0,
-            reserved: 0,
-        }
+        Self { data: core::ptr::null(), count: 0, dtype: 0, device: 0, device_index: 0, reserved: 0 }
     }
 }
 impl Default for ujoin_const_buffer {
@@ -268,10 +248,7 @@ pub struct ujoin_hyper {
 impl ujoin_hyper {
     /// All zero: every field has its default.
     pub const fn new() -> Self {
-        Self {
-            name: core::ptr::null(),
-            value: 0.0,
-        }
+        Self { name: core::ptr::null(), value: 0.0 }
     }
 }
 impl Default for ujoin_hyper {
@@ -787,11 +764,7 @@ pub struct ujoin_step_options {
 impl ujoin_step_options {
     /// All zero, but for `size`: every field has its default.
     pub const fn new() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            closure: None,
-            closure_data: core::ptr::null_mut(),
-        }
+        Self { size: size_of::<Self>(), closure: None, closure_data: core::ptr::null_mut() }
     }
 }
 impl Default for ujoin_step_options {
@@ -818,14 +791,7 @@ pub struct ujoin_shard {
 impl ujoin_shard {
     /// All zero, but for `size`: every field has its default.
     pub const fn new() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            param: 0,
-            offset: 0,
-            count: 0,
-            rank: 0,
-            group: 0,
-        }
+        Self { size: size_of::<Self>(), param: 0, offset: 0, count: 0, rank: 0, group: 0 }
     }
 }
 impl Default for ujoin_shard {
@@ -855,12 +821,7 @@ pub struct ujoin_save_options {
 impl ujoin_save_options {
     /// All zero, but for `size`: every field has its default.
     pub const fn new() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            extra: core::ptr::null(),
-            parts: 0,
-            no_sync: 0,
-        }
+        Self { size: size_of::<Self>(), extra: core::ptr::null(), parts: 0, no_sync: 0 }
     }
 }
 impl Default for ujoin_save_options {

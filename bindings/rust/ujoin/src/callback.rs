@@ -20,9 +20,7 @@ thread_local! {
 
 /// Runs a callback for C: its status, with its text as the thread's last error.
 pub(crate) fn run(body: impl FnOnce() -> HookResult) -> i32 {
-    let told = catch_unwind(AssertUnwindSafe(|| {
-        body().err().map(|error| (status_of(&*error), error.to_string()))
-    }));
+    let told = catch_unwind(AssertUnwindSafe(|| body().err().map(|error| (status_of(&*error), error.to_string()))));
     match told {
         Ok(None) => ujoin_sys::UJOIN_OK,
         Ok(Some((status, text))) => tell(status, &text),
@@ -36,10 +34,7 @@ pub(crate) fn run(body: impl FnOnce() -> HookResult) -> i32 {
 
 /// An error of the library itself keeps its status: what broke the group says more than that the hook failed.
 fn status_of(error: &(dyn std::error::Error + Send + Sync + 'static)) -> i32 {
-    error
-        .downcast_ref::<Error>()
-        .map_or(ErrorKind::Callback, Error::kind)
-        .status()
+    error.downcast_ref::<Error>().map_or(ErrorKind::Callback, Error::kind).status()
 }
 
 fn tell(status: i32, text: &str) -> i32 {
@@ -50,9 +45,7 @@ fn tell(status: i32, text: &str) -> i32 {
 
 pub(crate) fn panic_text(payload: &Payload) -> &str {
     let of_str = payload.downcast_ref::<&str>().copied();
-    of_str
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(not a text)")
+    of_str.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(not a text)")
 }
 
 /// Goes on with the panic of a callback that this call ran, if there was one.

@@ -47,12 +47,7 @@ impl Memory {
             dtype,
             ..Default::default()
         });
-        let recv = sys::ujoin_buffer {
-            data: recv.as_mut_ptr().cast(),
-            count: recv.len(),
-            dtype,
-            ..Default::default()
-        };
+        let recv = sys::ujoin_buffer { data: recv.as_mut_ptr().cast(), count: recv.len(), dtype, ..Default::default() };
         Self { send, recv }
     }
 
@@ -159,10 +154,7 @@ impl<'g> Operation<'g> {
     }
 
     fn options(&self) -> sys::ujoin_op_options {
-        sys::ujoin_op_options {
-            timeout_ms: limit_ms(self.timeout),
-            ..Default::default()
-        }
+        sys::ujoin_op_options { timeout_ms: limit_ms(self.timeout), ..Default::default() }
     }
 
     fn run<E: Element>(self, what: What, send: Option<&[E]>, recv: &mut [E]) -> Result<()> {
@@ -175,10 +167,7 @@ impl<'g> Operation<'g> {
 
     fn start<E: Element>(self, what: What, send: Option<Vec<E>>, recv: Vec<E>) -> Result<Work<E>> {
         let call = self.group.0.enter()?;
-        let buffers = Arc::new(Buffers {
-            send,
-            recv: UnsafeCell::new(recv),
-        });
+        let buffers = Arc::new(Buffers { send, recv: UnsafeCell::new(recv) });
         // SAFETY: nobody else has the buffers yet.
         let memory = Memory::new(buffers.send.as_deref(), unsafe { &mut *buffers.recv.get() });
         let options = sys::ujoin_op_options {
@@ -189,10 +178,7 @@ impl<'g> Operation<'g> {
         let mut out = ptr::null_mut();
         // SAFETY: the library's share keeps the memory until its notice, also if the call fails.
         check(unsafe { what.call(call.raw(), &memory, &options, &mut out) })?;
-        Ok(Work {
-            handle: Handle::adopt(out),
-            buffers,
-        })
+        Ok(Work { handle: Handle::adopt(out), buffers })
     }
 }
 

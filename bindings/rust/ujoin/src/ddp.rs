@@ -103,19 +103,13 @@ impl DdpBuilder<'_> {
         let hold = Hold::take(&self.sets)?;
         let memory = Arc::new(Borrowed::new(self.sets.clone()));
         let params: Vec<_> = self.sets.iter().flat_map(|set| set.to_c()).collect();
-        let options = sys::ujoin_ddp_options {
-            release: Some(release),
-            release_data: callback::share(&memory),
-            ..self.options
-        };
+        let options =
+            sys::ujoin_ddp_options { release: Some(release), release_data: callback::share(&memory), ..self.options };
         let mut out = ptr::null_mut();
         // SAFETY: the library's share keeps the parameters until its notice, also if the call fails.
         check(unsafe { sys::ujoin_ddp_create(group.raw(), params.as_ptr(), params.len(), &options, &mut out) })?;
         drop(hold);
-        Ok(Ddp {
-            handle: Handle::adopt(out),
-            memory,
-        })
+        Ok(Ddp { handle: Handle::adopt(out), memory })
     }
 }
 
@@ -132,12 +126,7 @@ impl Borrowed {
     fn new(sets: Vec<Arc<ParamSet>>) -> Self {
         let of_set = |(s, set): (usize, &Arc<ParamSet>)| (0..set.len()).map(move |i| (s, i, AtomicBool::new(false)));
         let places = sets.iter().enumerate().flat_map(of_set).collect();
-        Self {
-            sets,
-            places,
-            lent: AtomicUsize::new(0),
-            iterating: AtomicBool::new(false),
-        }
+        Self { sets, places, lent: AtomicUsize::new(0), iterating: AtomicBool::new(false) }
     }
 
     /// Lends a gradient; false if it is lent already or there is none, which the library has its own words for.
@@ -210,11 +199,7 @@ pub struct Ddp {
 impl Ddp {
     /// A reducer over a group; its parameters are added with [`DdpBuilder::params`].
     pub fn builder(group: &Group) -> DdpBuilder<'_> {
-        DdpBuilder {
-            group,
-            sets: Vec::new(),
-            options: Default::default(),
-        }
+        DdpBuilder { group, sets: Vec::new(), options: Default::default() }
     }
 
     /// One iteration on a batch of so many samples (0 is allowed): `backward` computes the gradients and says of each that
@@ -226,10 +211,7 @@ impl Ddp {
         E: From<Error>,
     {
         self.forward(samples as f64)?;
-        let caller = ReadyCaller {
-            ddp: self.handle.shared(),
-            memory: &self.memory,
-        };
+        let caller = ReadyCaller { ddp: self.handle.shared(), memory: &self.memory };
         let result = backward(&|index| caller.ready(index))?;
         self.finish()?;
         Ok(result)
@@ -247,11 +229,7 @@ impl Ddp {
 
     /// Gradient `index` is complete, and the library's until the iteration ends.
     pub fn ready(&self, index: usize) -> Result<()> {
-        ReadyCaller {
-            ddp: self.handle.shared(),
-            memory: &self.memory,
-        }
-        .ready(index)
+        ReadyCaller { ddp: self.handle.shared(), memory: &self.memory }.ready(index)
     }
 
     /// Ends an iteration: waits for the reductions. [`State`](crate::ErrorKind::State): a gradient is not ready (listed).

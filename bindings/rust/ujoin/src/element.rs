@@ -126,14 +126,7 @@ mod tests {
 
     #[test]
     fn halves_round_as_ieee_says() {
-        let cases = [
-            (0.0, 0),
-            (1.0, 0x3c00),
-            (-2.0, 0xc000),
-            (65504.0, 0x7bff),
-            (65520.0, 0x7c00),
-            (6e-8, 1),
-        ];
+        let cases = [(0.0, 0), (1.0, 0x3c00), (-2.0, 0xc000), (65504.0, 0x7bff), (65520.0, 0x7c00), (6e-8, 1)];
         for (number, bits) in cases {
             assert_eq!(F16::from(number).0, bits, "{number}");
         }

@@ -61,19 +61,13 @@ const KINDS: [(i32, ErrorKind); 14] = [
 
 impl ErrorKind {
     fn of(status: i32) -> Self {
-        KINDS
-            .iter()
-            .find(|(s, _)| *s == status)
-            .map_or(Self::Unknown(status), |(_, kind)| *kind)
+        KINDS.iter().find(|(s, _)| *s == status).map_or(Self::Unknown(status), |(_, kind)| *kind)
     }
 
     pub(crate) fn status(self) -> i32 {
         match self {
             Self::Unknown(status) => status,
-            known => KINDS
-                .iter()
-                .find(|(_, kind)| *kind == known)
-                .map_or(ujoin_sys::UJOIN_E_CALLBACK, |(s, _)| *s),
+            known => KINDS.iter().find(|(_, kind)| *kind == known).map_or(ujoin_sys::UJOIN_E_CALLBACK, |(s, _)| *s),
         }
     }
 
@@ -85,10 +79,10 @@ impl ErrorKind {
 }
 
 /// Why a call failed. `Display` gives the library's text: rank, operation and the whole chain of causes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Parts>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Parts {
     kind: ErrorKind,
     text: String,
@@ -98,12 +92,7 @@ struct Parts {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
-        Self(Box::new(Parts {
-            kind,
-            text: text.into(),
-            errno: None,
-            ranks: Vec::new(),
-        }))
+        Self(Box::new(Parts { kind, text: text.into(), errno: None, ranks: Vec::new() }))
     }
 
     /// What this thread's last call failed with. Text and ranks are the thread's own, so nothing can come in between.
@@ -154,6 +143,13 @@ fn last_ranks() -> Vec<usize> {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.text)
+    }
+}
+
+/// For a person too: it is what `unwrap` and a `main` that returns it print.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.0.kind, self.0.text)
     }
 }
 

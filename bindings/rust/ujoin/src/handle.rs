@@ -33,11 +33,7 @@ impl<T: Raw> Shared<T> {
     /// Begins a call. Another one on the same handle, on another thread or from inside of a callback, is an error.
     #[inline]
     pub(crate) fn enter(&self) -> Result<Entered<'_, T>> {
-        if self.busy.swap(true, Ordering::Acquire) {
-            Err(busy(T::NAME))
-        } else {
-            Ok(Entered { of: self })
-        }
+        if self.busy.swap(true, Ordering::Acquire) { Err(busy(T::NAME)) } else { Ok(Entered { of: self }) }
     }
 
     /// For calls that are documented as free of the limit.
@@ -98,17 +94,11 @@ impl<T: Raw> Handle<T> {
     /// Takes what a successful call of the library gave.
     pub(crate) fn adopt(raw: *mut T) -> Self {
         let raw = NonNull::new(raw).expect("the library gives a handle with every success");
-        Self::of(Arc::new(Shared {
-            raw,
-            busy: AtomicBool::new(false),
-        }))
+        Self::of(Arc::new(Shared { raw, busy: AtomicBool::new(false) }))
     }
 
     pub(crate) fn of(shared: Arc<Shared<T>>) -> Self {
-        Self {
-            shared,
-            not_sync: PhantomData,
-        }
+        Self { shared, not_sync: PhantomData }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared<T>> {

@@ -115,14 +115,8 @@ unsafe fn run_hook(user_data: *mut c_void, args: *const sys::ujoin_hook_args, wh
     // SAFETY: the caller's promise.
     let (hooked, args) = unsafe { (&*user_data.cast_const().cast::<Hooked>(), &*args) };
     let run = || {
-        let mut hooks = hooked
-            .hooks
-            .try_lock()
-            .map_err(|_| "the hooks of a joinable are running or have panicked")?;
-        let args = HookArgs {
-            args,
-            group: hooked.group.upgrade().map(|group| Group(Handle::of(group))),
-        };
+        let mut hooks = hooked.hooks.try_lock().map_err(|_| "the hooks of a joinable are running or have panicked")?;
+        let args = HookArgs { args, group: hooked.group.upgrade().map(|group| Group(Handle::of(group))) };
         which(&mut **hooks, &args)
     };
     match params::paused(|| callback::run(run)) {
@@ -203,10 +197,8 @@ impl JoinableBuilder<'_> {
     pub fn build_with(self, hooks: impl Hooks + 'static) -> Result<Joinable> {
         let (name, options) = (maybe_to_c(&self.name, "name")?, CTexts::new(&self.options, "option")?);
         let group = self.group.0.enter()?;
-        let hooked = Arc::new(Hooked {
-            hooks: Mutex::new(Box::new(hooks)),
-            group: Arc::downgrade(self.group.0.shared()),
-        });
+        let hooked =
+            Arc::new(Hooked { hooks: Mutex::new(Box::new(hooks)), group: Arc::downgrade(self.group.0.shared()) });
         let to_c = sys::ujoin_hooks {
             main_hook: Some(main_hook),
             post_hook: Some(post_hook),
@@ -220,11 +212,7 @@ impl JoinableBuilder<'_> {
         let mut out = ptr::null_mut();
         // SAFETY: the library's share keeps the hooks until its notice, also if the call fails.
         check(unsafe { sys::ujoin_joinable_create(group.raw(), &to_c, &mut out) })?;
-        Ok(Joinable::of(
-            out,
-            Arc::clone(Handle::adopt(out).shared()) as _,
-            Arc::new(Vec::new),
-        ))
+        Ok(Joinable::of(out, Arc::clone(Handle::adopt(out).shared()) as _, Arc::new(Vec::new)))
     }
 }
 
@@ -243,12 +231,7 @@ unsafe impl Send for Joinable {}
 impl Joinable {
     /// A joinable of the program's own.
     pub fn builder(group: &Group) -> JoinableBuilder<'_> {
-        JoinableBuilder {
-            group,
-            closures: Closures::default(),
-            name: None,
-            options: Vec::new(),
-        }
+        JoinableBuilder { group, closures: Closures::default(), name: None, options: Vec::new() }
     }
 
     /// `raw` lives as long as `owner`.
@@ -258,10 +241,7 @@ impl Joinable {
 
     fn call_notify(&self, out_active: *mut i32) -> Result<i32> {
         // SAFETY: one call at a time; NULL, or a number of the caller.
-        check(
-            self.owner
-                .call(&mut || unsafe { sys::ujoin_joinable_notify(self.raw, out_active) })?,
-        )
+        check(self.owner.call(&mut || unsafe { sys::ujoin_joinable_notify(self.raw, out_active) })?)
     }
 
     /// Says that one use begins, one set of its collectives; ddp and zero say it themselves. False: called from a hook on a
@@ -326,38 +306,21 @@ impl JoinBuilder {
 
     /// The context. [`Invalid`](crate::ErrorKind::Invalid): no joinables, different groups, an unknown option of hooks.
     pub fn build(self) -> Result<Join> {
-        let names = self
-            .hook_options
-            .iter()
-            .map(|(name, _)| to_c(name, "hook option"))
-            .collect::<Result<Vec<_>>>()?;
+        let names = self.hook_options.iter().map(|(name, _)| to_c(name, "hook option")).collect::<Result<Vec<_>>>()?;
         let hyper = pairs(&names, self.hook_options.iter().map(|(_, value)| *value));
-        let options = sys::ujoin_ctx_options {
-            hook_options: hyper.as_ptr(),
-            hook_option_count: hyper.len(),
-            ..self.options
-        };
+        let options =
+            sys::ujoin_ctx_options { hook_options: hyper.as_ptr(), hook_option_count: hyper.len(), ..self.options };
         let (list, mut out): (Vec<_>, _) = (self.joinables.iter().map(|j| j.raw).collect(), ptr::null_mut());
         // SAFETY: the joinables live beyond the call; the context keeps what it needs of them.
         check(unsafe { sys::ujoin_ctx_create(list.as_ptr(), list.len(), &options, &mut out) })?;
         let sets = self.joinables.iter().map(|j| Arc::clone(&j.sets)).collect();
-        Ok(Join {
-            handle: Handle::adopt(out),
-            sets,
-        })
+        Ok(Join { handle: Handle::adopt(out), sets })
     }
 }
 
 /// Names and numbers as C takes them; they live as long as the names.
 pub(crate) fn pairs(names: &[CString], values: impl Iterator<Item = f64>) -> Vec<sys::ujoin_hyper> {
-    names
-        .iter()
-        .zip(values)
-        .map(|(name, value)| sys::ujoin_hyper {
-            name: name.as_ptr(),
-            value,
-        })
-        .collect()
+    names.iter().zip(values).map(|(name, value)| sys::ujoin_hyper { name: name.as_ptr(), value }).collect()
 }
 
 /// What happened in a context since its last start.
@@ -400,11 +363,7 @@ impl Join {
     /// A context with options.
     pub fn builder(joinables: impl IntoIterator<Item = Joinable>) -> JoinBuilder {
         let joinables = joinables.into_iter().collect();
-        JoinBuilder {
-            joinables,
-            hook_options: Vec::new(),
-            options: Default::default(),
-        }
+        JoinBuilder { joinables, hook_options: Vec::new(), options: Default::default() }
     }
 
     /// One pass over the inputs: begins it, runs `body`, works for the others until all are done. If `body` fails or

@@ -63,11 +63,7 @@ pub fn backends() -> Vec<Backend> {
 fn backend_of(line: &str) -> Option<Backend> {
     let mut cells = line.splitn(3, '\t');
     let (name, available) = (cells.next()?.to_owned(), cells.next()? == "yes");
-    Some(Backend {
-        name,
-        available,
-        detail: cells.next().unwrap_or_default().to_owned(),
-    })
+    Some(Backend { name, available, detail: cells.next().unwrap_or_default().to_owned() })
 }
 
 /// Severity of a log line.
@@ -104,12 +100,7 @@ pub fn set_log_sink(level: LogLevel, sink: impl Fn(LogLevel, &str) + Send + Sync
     let sink: Arc<Sink> = Arc::new(Box::new(sink));
     // SAFETY: the library owns a share of the sink until it calls the notice.
     check(unsafe {
-        sys::ujoin_set_log_sink(
-            level as i32,
-            Some(log_line),
-            callback::share(&sink),
-            Some(callback::drop_arc::<Sink>),
-        )
+        sys::ujoin_set_log_sink(level as i32, Some(log_line), callback::share(&sink), Some(callback::drop_arc::<Sink>))
     })?;
     Ok(())
 }
@@ -127,10 +118,7 @@ fn refuse_in_sink() -> Result<()> {
     if !IN_SINK.get() {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::State,
-        "the log sink may not be changed from inside of a log sink",
-    ))
+    Err(Error::new(ErrorKind::State, "the log sink may not be changed from inside of a log sink"))
 }
 
 unsafe extern "C" fn log_line(user_data: *mut c_void, level: i32, text: *const c_char) {
@@ -153,11 +141,7 @@ pub fn set_interrupt_check(check_now: impl Fn() -> HookResult + Send + Sync + 's
     let closure: Arc<Check> = Arc::new(Box::new(check_now));
     // SAFETY: the library owns a share of the closure until it calls the notice.
     check(unsafe {
-        sys::ujoin_set_interrupt_check(
-            Some(interrupt),
-            callback::share(&closure),
-            Some(callback::drop_arc::<Check>),
-        )
+        sys::ujoin_set_interrupt_check(Some(interrupt), callback::share(&closure), Some(callback::drop_arc::<Check>))
     })?;
     Ok(())
 }

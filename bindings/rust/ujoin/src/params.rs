@@ -27,10 +27,7 @@ pub struct Params<E: Element = f32> {
 
 impl<E: Element> Clone for Params<E> {
     fn clone(&self) -> Self {
-        Self {
-            set: Arc::clone(&self.set),
-            element: PhantomData,
-        }
+        Self { set: Arc::clone(&self.set), element: PhantomData }
     }
 }
 
@@ -56,20 +53,11 @@ impl<E: Element> ParamsBuilder<E> {
     /// The parameters. [`Invalid`](crate::ErrorKind::Invalid): a shape does not have as many elements as there are values,
     /// or a name has a NUL character.
     pub fn build(self) -> Result<Params<E>> {
-        let tensors = self
-            .tensors
-            .into_iter()
-            .map(|(name, shape, values, grad)| Tensor::new(&name, &shape, &values, grad));
+        let tensors =
+            self.tensors.into_iter().map(|(name, shape, values, grad)| Tensor::new(&name, &shape, &values, grad));
         let tensors = tensors.collect::<Result<Box<[_]>>>()?;
-        let set = Arc::new(ParamSet {
-            tensors,
-            dtype: E::DTYPE.value(),
-            users: AtomicUsize::new(0),
-        });
-        Ok(Params {
-            set,
-            element: PhantomData,
-        })
+        let set = Arc::new(ParamSet { tensors, dtype: E::DTYPE.value(), users: AtomicUsize::new(0) });
+        Ok(Params { set, element: PhantomData })
     }
 }
 
@@ -91,10 +79,7 @@ impl<E: Element> Params<E> {
 
     /// The index of a tensor by its name.
     pub fn index(&self, name: &str) -> Option<usize> {
-        self.set
-            .tensors
-            .iter()
-            .position(|t| t.name.as_bytes() == name.as_bytes())
+        self.set.tensors.iter().position(|t| t.name.as_bytes() == name.as_bytes())
     }
 
     /// The name of a tensor.
@@ -104,11 +89,7 @@ impl<E: Element> Params<E> {
 
     /// The shape of a tensor.
     pub fn shape(&self, index: usize) -> Vec<usize> {
-        self.set.tensors[index]
-            .shape
-            .iter()
-            .map(|&extent| extent as usize)
-            .collect()
+        self.set.tensors[index].shape.iter().map(|&extent| extent as usize).collect()
     }
 
     /// The values of a tensor, to read.
@@ -117,10 +98,7 @@ impl<E: Element> Params<E> {
     /// While they are being written, by the program or by the library.
     #[track_caller]
     pub fn value(&self, index: usize) -> Ref<'_, E> {
-        Ref(
-            Lease::take(&self.set, index, &self.set.tensors[index].value, Use::Read),
-            PhantomData,
-        )
+        Ref(Lease::take(&self.set, index, &self.set.tensors[index].value, Use::Read), PhantomData)
     }
 
     /// The values of a tensor, to write.
@@ -129,10 +107,7 @@ impl<E: Element> Params<E> {
     /// While they are being used, by the program or by the library.
     #[track_caller]
     pub fn value_mut(&self, index: usize) -> RefMut<'_, E> {
-        RefMut(
-            Lease::take(&self.set, index, &self.set.tensors[index].value, Use::Write),
-            PhantomData,
-        )
+        RefMut(Lease::take(&self.set, index, &self.set.tensors[index].value, Use::Write), PhantomData)
     }
 
     /// The gradient of a tensor, to read.
@@ -141,10 +116,7 @@ impl<E: Element> Params<E> {
     /// While it is being written, and if the tensor is frozen.
     #[track_caller]
     pub fn grad(&self, index: usize) -> Ref<'_, E> {
-        Ref(
-            Lease::take(&self.set, index, self.set.tensors[index].gradient(), Use::Read),
-            PhantomData,
-        )
+        Ref(Lease::take(&self.set, index, self.set.tensors[index].gradient(), Use::Read), PhantomData)
     }
 
     /// The gradient of a tensor, to write.
@@ -153,10 +125,7 @@ impl<E: Element> Params<E> {
     /// While it is being used, from `ready` on also by the library, and if the tensor is frozen.
     #[track_caller]
     pub fn grad_mut(&self, index: usize) -> RefMut<'_, E> {
-        RefMut(
-            Lease::take(&self.set, index, self.set.tensors[index].gradient(), Use::Write),
-            PhantomData,
-        )
+        RefMut(Lease::take(&self.set, index, self.set.tensors[index].gradient(), Use::Write), PhantomData)
     }
 }
 
@@ -179,18 +148,11 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     fn zeroed<E: Element>(count: usize) -> Self {
-        let layout = Layout::array::<E>(count.max(1))
-            .expect("a Vec of as many exists")
-            .align_to(64)
-            .expect("small");
+        let layout = Layout::array::<E>(count.max(1)).expect("a Vec of as many exists").align_to(64).expect("small");
         // SAFETY: the size is not 0.
         let data = unsafe { alloc::alloc_zeroed(layout) };
         let data = NonNull::new(data).unwrap_or_else(|| alloc::handle_alloc_error(layout));
-        Self {
-            data,
-            layout,
-            word: AtomicU32::new(0),
-        }
+        Self { data, layout, word: AtomicU32::new(0) }
     }
 
     fn of<E: Element>(values: &[E]) -> Self {
@@ -206,9 +168,7 @@ impl Memory {
             Use::Write => (w == 0).then_some(WRITER),
             Use::Lend => (w == 0).then_some(LENT),
         };
-        self.word
-            .fetch_update(Ordering::Acquire, Ordering::Relaxed, next)
-            .is_ok()
+        self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, next).is_ok()
     }
 
     fn give_back(&self, from: Use) {
@@ -244,9 +204,7 @@ struct Tensor {
 
 impl Tensor {
     fn new<E: Element>(name: &str, shape: &[usize], values: &[E], grad: bool) -> Result<Self> {
-        let elements = shape
-            .iter()
-            .try_fold(1usize, |product, &extent| product.checked_mul(extent));
+        let elements = shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
         if elements != Some(values.len()) {
             let text = format!("parameter {name:?} of shape {shape:?} has {} values", values.len());
             return Err(Error::new(ErrorKind::Invalid, text));
@@ -262,9 +220,7 @@ impl Tensor {
 
     #[track_caller]
     fn gradient(&self) -> &Memory {
-        self.grad
-            .as_ref()
-            .unwrap_or_else(|| panic!("parameter {:?} is frozen: it has no gradient", self.name))
+        self.grad.as_ref().unwrap_or_else(|| panic!("parameter {:?} is frozen: it has no gradient", self.name))
     }
 }
 
@@ -329,10 +285,7 @@ impl ParamSet {
             return Ok(());
         };
         self.lease(grad, Use::Lend).map_err(|why| {
-            let text = format!(
-                "the gradient of parameter {:?} cannot be reduced: {why}",
-                self.tensors[index].name
-            );
+            let text = format!("the gradient of parameter {:?} cannot be reduced: {why}", self.tensors[index].name);
             Error::new(ErrorKind::State, text)
         })
     }
@@ -344,9 +297,7 @@ impl ParamSet {
     }
 
     fn take_all(&self) -> Result<()> {
-        let taken = self
-            .users
-            .compare_exchange(0, EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed);
+        let taken = self.users.compare_exchange(0, EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_ok() { Ok(()) } else { Err(self.in_use()) }
     }
 
@@ -364,13 +315,7 @@ impl ParamSet {
         };
         let found = self.tensors.iter().find_map(|t| {
             let value = state(&t.value).map(|why| format!("parameter {:?} {why}", t.name));
-            value.or_else(|| {
-                Some(format!(
-                    "the gradient of parameter {:?} {}",
-                    t.name,
-                    state(t.grad.as_ref()?)?
-                ))
-            })
+            value.or_else(|| Some(format!("the gradient of parameter {:?} {}", t.name, state(t.grad.as_ref()?)?)))
         });
         let text = found.unwrap_or_else(|| "the parameters are inside another call of the library".to_owned());
         Error::new(ErrorKind::State, text)
@@ -391,19 +336,10 @@ impl<'p> Lease<'p> {
     fn take(set: &'p ParamSet, index: usize, memory: &'p Memory, kind: Use) -> Self {
         let tensor = &set.tensors[index];
         if let Err(why) = set.lease(memory, kind) {
-            let part = if ptr::eq(memory, &tensor.value) {
-                ""
-            } else {
-                "the gradient of "
-            };
+            let part = if ptr::eq(memory, &tensor.value) { "" } else { "the gradient of " };
             panic!("{part}parameter {:?} cannot be used now: {why}", tensor.name);
         }
-        Self {
-            set,
-            memory,
-            count: tensor.count,
-            kind,
-        }
+        Self { set, memory, count: tensor.count, kind }
     }
 
     fn data<E>(&self) -> *mut E {

@@ -62,12 +62,7 @@ impl Item<'_> {
             return None;
         }
         // SAFETY: any bytes are elements; they may lie unaligned.
-        Some(
-            bytes
-                .chunks_exact(size_of::<E>())
-                .map(|c| unsafe { c.as_ptr().cast::<E>().read_unaligned() })
-                .collect(),
-        )
+        Some(bytes.chunks_exact(size_of::<E>()).map(|c| unsafe { c.as_ptr().cast::<E>().read_unaligned() }).collect())
     }
 }
 
@@ -87,15 +82,8 @@ impl State {
     /// Adds an item, or replaces the one with the same owner and key. Everything is copied.
     pub fn set(&mut self, item: &Item) -> Result<()> {
         let key = to_c(item.key, "key")?;
-        let param = if let Owner::Param(name, _) = item.owner {
-            Some(to_c(name, "param")?)
-        } else {
-            None
-        };
-        let mut to = sys::ujoin_item {
-            key: key.as_ptr(),
-            ..Default::default()
-        };
+        let param = if let Owner::Param(name, _) = item.owner { Some(to_c(name, "param")?) } else { None };
+        let mut to = sys::ujoin_item { key: key.as_ptr(), ..Default::default() };
         if let Some(name) = &param {
             to.param = name.as_ptr();
         }
@@ -109,40 +97,24 @@ impl State {
 
     /// Sets a number of the program's own.
     pub fn set_number(&mut self, key: &str, number: f64) -> Result<()> {
-        self.set(&Item {
-            owner: Owner::Program,
-            key,
-            value: Value::Number(number),
-        })
+        self.set(&Item { owner: Owner::Program, key, value: Value::Number(number) })
     }
 
     /// Sets a text of the program's own.
     pub fn set_text(&mut self, key: &str, text: &str) -> Result<()> {
-        self.set(&Item {
-            owner: Owner::Program,
-            key,
-            value: Value::Text(text),
-        })
+        self.set(&Item { owner: Owner::Program, key, value: Value::Text(text) })
     }
 
     /// Sets bytes of the program's own.
     pub fn set_bytes(&mut self, key: &str, bytes: &[u8]) -> Result<()> {
-        self.set(&Item {
-            owner: Owner::Program,
-            key,
-            value: Value::Bytes(bytes),
-        })
+        self.set(&Item { owner: Owner::Program, key, value: Value::Bytes(bytes) })
     }
 
     /// Sets a tensor of any owner.
     pub fn set_tensor<E: Element>(&mut self, owner: Owner, key: &str, shape: &[i64], elements: &[E]) -> Result<()> {
         // SAFETY: elements have no padding: numbers, or bits of numbers.
         let bytes = unsafe { slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) };
-        self.set(&Item {
-            owner,
-            key,
-            value: Value::Tensor(E::DTYPE, shape, bytes),
-        })
+        self.set(&Item { owner, key, value: Value::Tensor(E::DTYPE, shape, bytes) })
     }
 
     /// The number of items.
@@ -225,11 +197,7 @@ unsafe fn item_of<'s>(item: &sys::ujoin_item) -> Result<Item<'s>> {
             sys::UJOIN_ITEM_OF_GROUP => Owner::Group(group),
             _ => Owner::Program,
         };
-        Ok(Item {
-            owner,
-            key: text_of(item.key)?,
-            value: value_of(item)?,
-        })
+        Ok(Item { owner, key: text_of(item.key)?, value: value_of(item)? })
     }
 }
 
@@ -255,11 +223,7 @@ unsafe fn value_of<'s>(item: &sys::ujoin_item) -> Result<Value<'s>> {
 /// NULL or so many elements, which live for `'s`.
 unsafe fn array<'s, T>(data: *const c_void, count: usize) -> &'s [T] {
     // SAFETY: the caller's promise.
-    if data.is_null() || count == 0 {
-        &[]
-    } else {
-        unsafe { slice::from_raw_parts(data.cast(), count) }
-    }
+    if data.is_null() || count == 0 { &[] } else { unsafe { slice::from_raw_parts(data.cast(), count) } }
 }
 
 /// # Safety

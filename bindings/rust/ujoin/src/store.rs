@@ -74,12 +74,7 @@ impl Store {
 
     /// A store with options.
     pub fn builder(url: impl Into<String>) -> StoreBuilder {
-        StoreBuilder {
-            url: url.into(),
-            secret: None,
-            timeout: None,
-            listen: false,
-        }
+        StoreBuilder { url: url.into(), secret: None, timeout: None, listen: false }
     }
 
     /// A view in which every key carries a prefix.
@@ -149,15 +144,7 @@ impl Store {
 fn fetch(store: *mut sys::ujoin_store, key: &CString, limit_ms: i64, into: &mut [u8]) -> (i32, usize) {
     let mut size = 0;
     // SAFETY: the buffer has the capacity that is given.
-    let status = unsafe {
-        sys::ujoin_store_get(
-            store,
-            key.as_ptr(),
-            limit_ms,
-            into.as_mut_ptr().cast(),
-            into.len(),
-            &mut size,
-        )
-    };
+    let status =
+        unsafe { sys::ujoin_store_get(store, key.as_ptr(), limit_ms, into.as_mut_ptr().cast(), into.len(), &mut size) };
     (status, size)
 }

@@ -11,10 +11,7 @@ use std::time::Duration;
 pub(crate) fn to_c(text: &str, what: &str) -> Result<CString> {
     CString::new(text).map_err(|e| {
         let at = e.nul_position();
-        Error::new(
-            ErrorKind::Invalid,
-            format!("{what} has a NUL character at byte {at}: {text:?}"),
-        )
+        Error::new(ErrorKind::Invalid, format!("{what} has a NUL character at byte {at}: {text:?}"))
     })
 }
 
@@ -40,23 +37,13 @@ pub(crate) struct CTexts {
 
 impl CTexts {
     pub(crate) fn new<S: AsRef<str>>(texts: impl IntoIterator<Item = S>, what: &str) -> Result<Self> {
-        let owned = texts
-            .into_iter()
-            .map(|t| to_c(t.as_ref(), what))
-            .collect::<Result<Vec<_>>>()?;
+        let owned = texts.into_iter().map(|t| to_c(t.as_ref(), what)).collect::<Result<Vec<_>>>()?;
         let pointers = owned.iter().map(|t| t.as_ptr()).collect();
-        Ok(Self {
-            _owned: owned,
-            pointers,
-        })
+        Ok(Self { _owned: owned, pointers })
     }
 
     pub(crate) fn as_ptr(&self) -> *const *const c_char {
-        if self.pointers.is_empty() {
-            ptr::null()
-        } else {
-            self.pointers.as_ptr()
-        }
+        if self.pointers.is_empty() { ptr::null() } else { self.pointers.as_ptr() }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -310,10 +310,7 @@ impl Workers {
             log_dir: None,
             run_id: None,
             prefix: None,
-            spec: sys::ujoin_pctx_spec {
-                nprocs: 1,
-                ..Default::default()
-            },
+            spec: sys::ujoin_pctx_spec { nprocs: 1, ..Default::default() },
         }
     }
 
@@ -336,20 +333,13 @@ impl Workers {
 
     /// Gives one worker (`None`: all) a program, arguments, a directory or redirections of its own. Before start.
     pub fn set_worker(&self, rank: Option<usize>, setup: &WorkerSetup) -> Result<()> {
-        let (program, directory) = (
-            maybe_to_c(&setup.program, "program")?,
-            maybe_path(&setup.directory, "directory")?,
-        );
+        let (program, directory) = (maybe_to_c(&setup.program, "program")?, maybe_path(&setup.directory, "directory")?);
         let args = CTexts::new(setup.args.iter().flatten(), "argument")?;
         let none: [*const std::ffi::c_char; 1] = [ptr::null()];
         let worker = sys::ujoin_worker {
             program: pointer(&program),
             // not NULL: no arguments instead of the job's
-            args: if setup.args.is_some() && args.len() == 0 {
-                none.as_ptr()
-            } else {
-                args.as_ptr()
-            },
+            args: if setup.args.is_some() && args.len() == 0 { none.as_ptr() } else { args.as_ptr() },
             arg_count: args.len(),
             directory: pointer(&directory),
             redirects: setup.redirects.0,
@@ -472,10 +462,7 @@ unsafe fn result_of(result: &sys::ujoin_worker_result) -> WorkerResult {
     let (stdout_path, stderr_path) = unsafe { (from_c(result.stdout_path), from_c(result.stderr_path)) };
     let path = |text: String| (!text.is_empty()).then(|| PathBuf::from(text));
     let time = |ns: i64| {
-        u64::try_from(ns)
-            .ok()
-            .filter(|&ns| ns > 0)
-            .map(|ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
+        u64::try_from(ns).ok().filter(|&ns| ns > 0).map(|ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
     };
     WorkerResult {
         rank: maybe_rank(result.rank).unwrap_or_default(),

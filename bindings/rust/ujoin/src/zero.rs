@@ -158,21 +158,9 @@ impl ZeroBuilder<'_> {
         };
         let mut out = ptr::null_mut();
         // SAFETY: the library's share keeps the parameters until its notice, also if the call fails.
-        check(unsafe {
-            sys::zero_create(
-                group.raw(),
-                self.rule,
-                params.as_ptr(),
-                params.len(),
-                &options,
-                &mut out,
-            )
-        })?;
+        check(unsafe { sys::zero_create(group.raw(), self.rule, params.as_ptr(), params.len(), &options, &mut out) })?;
         drop(hold);
-        Ok(Zero {
-            handle: Handle::adopt(out),
-            memory,
-        })
+        Ok(Zero { handle: Handle::adopt(out), memory })
     }
 }
 
@@ -181,10 +169,7 @@ fn all_to_c(sets: &[Arc<ParamSet>]) -> Vec<sys::ujoin_param> {
 }
 
 fn hyper_to_c(hyper: &[(&str, f64)]) -> Result<(Vec<CString>, Vec<sys::ujoin_hyper>)> {
-    let names = hyper
-        .iter()
-        .map(|(name, _)| to_c(name, "hyper-parameter"))
-        .collect::<Result<Vec<_>>>()?;
+    let names = hyper.iter().map(|(name, _)| to_c(name, "hyper-parameter")).collect::<Result<Vec<_>>>()?;
     let values = pairs(&names, hyper.iter().map(|(_, value)| *value));
     Ok((names, values))
 }
@@ -267,13 +252,7 @@ impl Zero {
     /// An optimizer over a group; its parameters are added with [`ZeroBuilder::params`].
     pub fn builder(group: &Group, rule: impl Hyper) -> ZeroBuilder<'_> {
         fn begin<'g, R: sealed::Rule>(group: &'g Group, rule: &R) -> ZeroBuilder<'g> {
-            ZeroBuilder {
-                group,
-                rule: R::RULE,
-                hyper: rule.pairs(),
-                sets: Vec::new(),
-                idle_timeout: None,
-            }
+            ZeroBuilder { group, rule: R::RULE, hyper: rule.pairs(), sets: Vec::new(), idle_timeout: None }
         }
         begin(group, &rule)
     }
@@ -300,12 +279,7 @@ impl Zero {
         E: From<Error>,
     {
         let (call, sets) = (self.handle.enter()?, self.memory.sets());
-        let mut slot = Slot {
-            closure: Some(closure),
-            result: None,
-            hold: None,
-            sets: &sets,
-        };
+        let mut slot = Slot { closure: Some(closure), result: None, hold: None, sets: &sets };
         let options = sys::ujoin_step_options {
             closure: Some(run_closure_of(&slot)),
             closure_data: (&raw mut slot).cast(),
@@ -376,11 +350,7 @@ impl Zero {
     /// Whether parameter `index` has a gradient from now on; one without is skipped and keeps its step count.
     pub fn set_gradient(&self, index: usize, present: bool) -> Result<()> {
         let (call, sets) = (self.handle.enter()?, self.memory.sets());
-        let grad = if present {
-            gradient_of(&sets, index)
-        } else {
-            ptr::null_mut()
-        };
+        let grad = if present { gradient_of(&sets, index) } else { ptr::null_mut() };
         // SAFETY: one call at a time; the gradient lives with its parameter.
         check(unsafe { sys::zero_set_gradient(call.raw(), index, grad) })?;
         Ok(())
@@ -440,10 +410,7 @@ impl Zero {
     /// Loads what the options say. [`Mismatch`](crate::ErrorKind::Mismatch): which file is wrong how; nothing was changed.
     pub fn load_with(&self, path: impl AsRef<Path>, options: &SaveOptions) -> Result<State> {
         let (path, mut out) = (path_to_c(path.as_ref(), "path")?, ptr::null_mut());
-        let to_c = sys::ujoin_save_options {
-            parts: options.parts(),
-            ..Default::default()
-        };
+        let to_c = sys::ujoin_save_options { parts: options.parts(), ..Default::default() };
         // SAFETY: path and options live beyond the call.
         self.using_all(|zero| unsafe { sys::zero_load(zero, path.as_ptr(), &to_c, &mut out) })?;
         Ok(State(Handle::adopt(out)))

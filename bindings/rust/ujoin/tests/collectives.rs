@@ -16,13 +16,9 @@ fn every_operation(group: &Group) {
     assert_eq!(data, vec![sum as f32; 1000]);
 
     let mut recv = [0i64; 3];
-    group
-        .all_reduce_into(&[rank as i64, 5, -(rank as i64)], &mut recv, Reduce::Max)
-        .unwrap();
+    group.all_reduce_into(&[rank as i64, 5, -(rank as i64)], &mut recv, Reduce::Max).unwrap();
     assert_eq!(recv, [size as i64 - 1, 5, 0]);
-    group
-        .all_reduce_into(&[rank as i64, 5, -(rank as i64)], &mut recv, Reduce::Min)
-        .unwrap();
+    group.all_reduce_into(&[rank as i64, 5, -(rank as i64)], &mut recv, Reduce::Min).unwrap();
     assert_eq!(recv, [0, 5, -(size as i64 - 1)]);
 
     let mut mean = [rank as f64];
@@ -60,15 +56,9 @@ fn every_work(group: &Group) {
     let (rank, size) = (group.rank(), group.size());
     let sum = (1..=size).sum::<usize>() as f32;
     let works = [
-        group
-            .start_all_reduce(vec![(rank + 1) as f32; 100_000], Reduce::Sum)
-            .unwrap(),
-        group
-            .start_all_reduce_into(vec![(rank + 1) as f32; 10], vec![0.0; 10], Reduce::Sum)
-            .unwrap(),
-        group
-            .start_broadcast(vec![if rank == 0 { sum } else { -1.0 }; 10], 0)
-            .unwrap(),
+        group.start_all_reduce(vec![(rank + 1) as f32; 100_000], Reduce::Sum).unwrap(),
+        group.start_all_reduce_into(vec![(rank + 1) as f32; 10], vec![0.0; 10], Reduce::Sum).unwrap(),
+        group.start_broadcast(vec![if rank == 0 { sum } else { -1.0 }; 10], 0).unwrap(),
     ];
     for work in works {
         work.wait().unwrap();
@@ -78,21 +68,9 @@ fn every_work(group: &Group) {
     let mut place = vec![-1i32; size];
     place[rank] = rank as i32;
     let gathered: Vec<i32> = (0..size as i32).collect();
-    assert_eq!(
-        group
-            .start_all_gather(vec![rank as i32], vec![-1; size])
-            .unwrap()
-            .into_inner()
-            .unwrap(),
-        gathered
-    );
-    assert_eq!(
-        group.start_all_gather_in_place(place).unwrap().into_inner().unwrap(),
-        gathered
-    );
-    let scattered = group
-        .start_reduce_scatter(vec![1i32; size], vec![0], Reduce::Sum)
-        .unwrap();
+    assert_eq!(group.start_all_gather(vec![rank as i32], vec![-1; size]).unwrap().into_inner().unwrap(), gathered);
+    assert_eq!(group.start_all_gather_in_place(place).unwrap().into_inner().unwrap(), gathered);
+    let scattered = group.start_reduce_scatter(vec![1i32; size], vec![0], Reduce::Sum).unwrap();
     assert_eq!(scattered.into_inner().unwrap(), [size as i32]);
 }
 
@@ -125,10 +103,7 @@ fn operations_of_processes() {
 fn a_group_alone() {
     let _deadline = deadline();
     let group = Group::alone().unwrap();
-    assert_eq!(
-        (group.rank(), group.size(), group.info().unwrap().backend),
-        (0, 1, "self".to_owned())
-    );
+    assert_eq!((group.rank(), group.size(), group.info().unwrap().backend), (0, 1, "self".to_owned()));
     every_operation(&group);
     assert!(group.close(LONG).unwrap());
     let error = group.barrier().unwrap_err();
@@ -138,24 +113,11 @@ fn a_group_alone() {
 #[test]
 fn what_is_wrong_is_said() {
     let _deadline = deadline();
-    let error = Group::builder()
-        .backend("carrier pigeon")
-        .rank(0, 1)
-        .build()
-        .err()
-        .unwrap();
+    let error = Group::builder().backend("carrier pigeon").rank(0, 1).build().err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.text().contains("carrier pigeon"), "{error}");
-    let error = Group::builder()
-        .rendezvous("local://a\0b")
-        .rank(0, 1)
-        .build()
-        .err()
-        .unwrap();
-    assert_eq!(
-        error.to_string(),
-        "rendezvous has a NUL character at byte 9: \"local://a\\0b\""
-    );
+    let error = Group::builder().rendezvous("local://a\0b").rank(0, 1).build().err().unwrap();
+    assert_eq!(error.to_string(), "rendezvous has a NUL character at byte 9: \"local://a\\0b\"");
     let error = Group::builder().rank(2, 2).build().err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 
@@ -166,10 +128,7 @@ fn what_is_wrong_is_said() {
         let mut data = vec![0f32; 4 + group.rank()];
         let error = group.all_reduce(&mut data, Reduce::Sum).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
-        assert!(
-            error.text().contains('4') && error.text().contains('5'),
-            "both counts: {error}"
-        );
+        assert!(error.text().contains('4') && error.text().contains('5'), "both counts: {error}");
     });
     let error = Group::alone().unwrap().all_reduce(&mut [1u8], Reduce::Sum).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "bytes are not summed: {error}");
@@ -203,23 +162,13 @@ fn waits_run_out_and_works_stay() {
         scope.spawn(|| {
             let group = local(&name, 1, 2);
             until("rank 0 has waited in vain", || came.load(Ordering::Acquire) == 1);
-            assert_eq!(
-                group
-                    .start_all_reduce(vec![2f64; 9], Reduce::Sum)
-                    .unwrap()
-                    .into_inner()
-                    .unwrap(),
-                [5.0; 9]
-            );
+            assert_eq!(group.start_all_reduce(vec![2f64; 9], Reduce::Sum).unwrap().into_inner().unwrap(), [5.0; 9]);
             assert!(group.close(LONG).unwrap());
         });
         let group = local(&name, 0, 2);
         let work = group.start_all_reduce(vec![3f64; 9], Reduce::Sum).unwrap();
         assert!(!work.test().unwrap());
-        assert!(
-            !work.wait_for(Duration::from_millis(20)).unwrap(),
-            "the peer is not there"
-        );
+        assert!(!work.wait_for(Duration::from_millis(20)).unwrap(), "the peer is not there");
         came.store(1, Ordering::Release);
         assert!(work.wait_for(LONG).unwrap());
         assert_eq!(work.into_inner().unwrap(), [5.0; 9]);
@@ -262,10 +211,7 @@ fn aborts_wake_whoever_waits() {
         assert!(error.text().contains("the \"coffee\" is ready"), "{error}");
         // The barrier that rank 0 was in may still succeed here: its part was done.
         let error = peer.barrier().and_then(|()| peer.barrier()).unwrap_err();
-        assert!(
-            error.kind() == ErrorKind::Aborted && error.text().contains("coffee"),
-            "{error}"
-        );
+        assert!(error.kind() == ErrorKind::Aborted && error.text().contains("coffee"), "{error}");
     });
     let work_error = ranks(2, |group| {
         if group.rank() == 0 {
@@ -289,12 +235,7 @@ fn errors_of_many_threads() {
             scope.spawn(move || {
                 for i in 0..2000 {
                     let name = format!("backend-{t}-{i}");
-                    let error = Group::builder()
-                        .backend(name.as_str())
-                        .rank(0, 1)
-                        .build()
-                        .err()
-                        .unwrap();
+                    let error = Group::builder().backend(name.as_str()).rank(0, 1).build().err().unwrap();
                     assert!(error.text().contains(&name), "{error}");
                 }
             });
@@ -306,10 +247,7 @@ fn errors_of_many_threads() {
 fn groups_move_between_threads_one_call_at_a_time() {
     let _deadline = deadline();
     let group = Group::alone().unwrap();
-    let group = thread::spawn(move || group.barrier().map(|()| group))
-        .join()
-        .unwrap()
-        .unwrap();
+    let group = thread::spawn(move || group.barrier().map(|()| group)).join().unwrap().unwrap();
     let mut one = [1f32];
     group.all_reduce(&mut one, Reduce::Sum).unwrap();
     assert_eq!(one, [1.0]);

@@ -18,15 +18,8 @@ fn the_library_says_what_it_is() {
     assert_eq!(ujoin::version(), env!("CARGO_PKG_VERSION"));
     assert!(ujoin::abi_version() >= 1);
     let backends = ujoin::backends();
-    let names: Vec<_> = backends
-        .iter()
-        .filter(|b| b.available)
-        .map(|b| b.name.as_str())
-        .collect();
-    assert!(
-        ["self", "local", "shm"].iter().all(|name| names.contains(name)),
-        "{backends:?}"
-    );
+    let names: Vec<_> = backends.iter().filter(|b| b.available).map(|b| b.name.as_str()).collect();
+    assert!(["self", "local", "shm"].iter().all(|name| names.contains(name)), "{backends:?}");
 }
 
 /// One warning for each context: rank 0 has joined while rank 1 goes on.
@@ -35,8 +28,7 @@ fn provoke_warnings(count: usize) {
         for _ in 0..count {
             let idle = Joinable::builder(&group).build().unwrap();
             let join = Join::builder([idle.clone()]).skew_warning(Some(1)).build().unwrap();
-            join.run(|| (0..5 * group.rank()).try_for_each(|_| idle.notify_active().map(|_| ())))
-                .unwrap();
+            join.run(|| (0..5 * group.rank()).try_for_each(|_| idle.notify_active().map(|_| ()))).unwrap();
         }
     });
 }
@@ -55,16 +47,9 @@ fn log_lines_reach_the_sink() {
     provoke_warnings(1);
     let seen = lines.lock().unwrap().clone();
     assert_eq!(seen.len(), 1, "{seen:?}");
-    assert!(
-        seen[0].0 == LogLevel::Warning && seen[0].1.contains("ran out of inputs"),
-        "{seen:?}"
-    );
+    assert!(seen[0].0 == LogLevel::Warning && seen[0].1.contains("ran out of inputs"), "{seen:?}");
     ujoin::set_log_sink(LogLevel::Error, |_, _| ()).unwrap();
-    assert_eq!(
-        Arc::strong_count(&lines),
-        1,
-        "the old sink is dropped when it is replaced"
-    );
+    assert_eq!(Arc::strong_count(&lines), 1, "the old sink is dropped when it is replaced");
     ujoin::clear_log_sink().unwrap();
 }
 
@@ -124,10 +109,7 @@ fn the_interrupt_check_ends_a_wait() {
         .unwrap();
         let work = group.start_all_reduce(vec![1f32], ujoin::Reduce::Sum).unwrap();
         let error = work.wait().unwrap_err();
-        assert!(
-            error.kind() == ErrorKind::Callback && error.text().contains("Ctrl-C was pressed"),
-            "{error}"
-        );
+        assert!(error.kind() == ErrorKind::Callback && error.text().contains("Ctrl-C was pressed"), "{error}");
         ujoin::clear_interrupt_check().unwrap();
         assert_eq!(Arc::strong_count(&token), 1);
         assert!(!work.test().unwrap(), "the work lives on");
@@ -137,10 +119,7 @@ fn the_interrupt_check_ends_a_wait() {
         ujoin::clear_interrupt_check().unwrap();
         ujoin::set_interrupt_check(|| Ok(ujoin::Group::alone()?.broadcast(&mut [0u8], 9)?)).unwrap();
         let error = group.timeout(LONG).barrier().unwrap_err();
-        assert!(
-            error.text().contains("root"),
-            "the text of the check's own error: {error}"
-        );
+        assert!(error.text().contains("root"), "the text of the check's own error: {error}");
         ujoin::clear_interrupt_check().unwrap();
         done.store(true, Ordering::Release);
     });

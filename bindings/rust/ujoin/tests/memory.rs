@@ -9,28 +9,19 @@ use ujoin::{AdamW, Ddp, Element, ErrorKind, Group, Join, Params, Sgd, Zero};
 #[test]
 fn references_are_checked() {
     let params = small().build().unwrap();
-    assert_eq!(
-        (params.len(), params.index("bias"), params.index("b")),
-        (2, Some(1), None)
-    );
+    assert_eq!((params.len(), params.index("bias"), params.index("b")), (2, Some(1), None));
     assert_eq!((params.name(0), params.shape(0)), ("weight", vec![3, 2]));
     let (one, two) = (params.value(0), params.value(0));
     assert_eq!((&one[..], &two[..]), (&[1.0f32; 6][..], &[1.0; 6][..]));
     let text = panic_of(|| params.value_mut(0));
-    assert_eq!(
-        text,
-        "parameter \"weight\" cannot be used now: it is being read through a Ref"
-    );
+    assert_eq!(text, "parameter \"weight\" cannot be used now: it is being read through a Ref");
     params.grad_mut(0)[3] = 7.0; // the gradient is apart from the values, and other tensors are
     params.value_mut(1)[0] = 2.0;
     drop((one, two));
     let mut all = params.value_mut(0);
     all[5] = 3.0;
     let text = panic_of(|| params.value(0));
-    assert_eq!(
-        text,
-        "parameter \"weight\" cannot be used now: it is being written through a RefMut"
-    );
+    assert_eq!(text, "parameter \"weight\" cannot be used now: it is being written through a RefMut");
     drop(all);
     assert_eq!(params.clone().value(0)[5], 3.0, "a clone is the same parameters");
     assert_eq!(params.value(0).as_ptr() as usize % 64, 0);
@@ -38,32 +29,17 @@ fn references_are_checked() {
 
 #[test]
 fn wrong_parameters_are_refused() {
-    let error = Params::builder()
-        .tensor("w", &[2, 3], vec![0f32; 5])
-        .build()
-        .err()
-        .unwrap();
+    let error = Params::builder().tensor("w", &[2, 3], vec![0f32; 5]).build().err().unwrap();
     assert_eq!(error.to_string(), "parameter \"w\" of shape [2, 3] has 5 values");
-    let error = Params::builder()
-        .tensor("w", &[usize::MAX, 3], vec![0f32])
-        .build()
-        .err()
-        .unwrap();
+    let error = Params::builder().tensor("w", &[usize::MAX, 3], vec![0f32]).build().err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     let frozen = Params::builder().frozen("f", &[], vec![1f32]).build().unwrap();
     assert!(panic_of(|| frozen.grad(0)).contains("frozen"));
 
     let group = Group::alone().unwrap();
-    let twice = Params::builder()
-        .tensor("w", &[1], vec![0f32])
-        .tensor("w", &[1], vec![0f32])
-        .build()
-        .unwrap();
+    let twice = Params::builder().tensor("w", &[1], vec![0f32]).tensor("w", &[1], vec![0f32]).build().unwrap();
     let error = Ddp::builder(&group).params(&twice).build().err().unwrap();
-    assert!(
-        error.kind() == ErrorKind::Invalid && error.text().contains("\"w\""),
-        "{error}"
-    );
+    assert!(error.kind() == ErrorKind::Invalid && error.text().contains("\"w\""), "{error}");
     let error = Zero::builder(&group, Sgd::default()).build().err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid, "nothing to train: {error}");
     drop(twice.value_mut(0)); // the failed calls have given all back
@@ -87,10 +63,7 @@ fn the_library_waits_for_no_reference() {
 
     let held = params.value(0);
     let error = Join::new([opt.joinable()]).unwrap().finish().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "parameter \"weight\" is being read through a Ref: drop it first"
-    );
+    assert_eq!(error.to_string(), "parameter \"weight\" is being read through a Ref: drop it first");
     assert!(Ddp::builder(&group).params(&params).build().is_err());
     drop(held);
 }
@@ -102,24 +75,12 @@ fn gradients_in_flight_are_not_lent() {
     ranks(2, |group| {
         let params = small().build().unwrap();
         let ddp = Ddp::builder(&group).params(&params).build().unwrap();
-        let opt = Zero::builder(
-            &group,
-            Sgd {
-                lr: 1.0,
-                ..Sgd::default()
-            },
-        )
-        .params(&params)
-        .build()
-        .unwrap();
+        let opt = Zero::builder(&group, Sgd { lr: 1.0, ..Sgd::default() }).params(&params).build().unwrap();
         ddp.iteration(1, |ready| {
             params.grad_mut(1).fill(group.rank() as f32);
             let held = params.grad(1);
             let error = ready(1).unwrap_err();
-            assert!(
-                error.text().contains("\"bias\" cannot be reduced: it is being read"),
-                "{error}"
-            );
+            assert!(error.text().contains("\"bias\" cannot be reduced: it is being read"), "{error}");
             drop(held);
             ready(1)?;
             let text = panic_of(|| params.grad(1));
@@ -165,16 +126,9 @@ fn a_dropped_reducer_gives_gradients_back() {
 fn gradients_from_several_threads() {
     let _deadline = deadline();
     ranks(2, |group| {
-        let tensors = (0..16).fold(Params::builder(), |b, i| {
-            b.tensor(format!("t{i}"), &[1000], vec![0f32; 1000])
-        });
+        let tensors = (0..16).fold(Params::builder(), |b, i| b.tensor(format!("t{i}"), &[1000], vec![0f32; 1000]));
         let params = tensors.build().unwrap();
-        let ddp = Ddp::builder(&group)
-            .params(&params)
-            .first_bucket_bytes(4000)
-            .bucket_bytes(8000)
-            .build()
-            .unwrap();
+        let ddp = Ddp::builder(&group).params(&params).first_bucket_bytes(4000).bucket_bytes(8000).build().unwrap();
         for _ in 0..20 {
             ddp.iteration(1, |ready| {
                 thread::scope(|scope| {
@@ -204,9 +158,7 @@ fn other_element_types() {
     fn reduced<E: Element + PartialEq + std::fmt::Debug>(group: &Group, three: E, two: E) {
         let params = Params::builder().tensor("p", &[2], vec![three; 2]).build().unwrap();
         let ddp = Ddp::builder(group).params(&params).build().unwrap();
-        params
-            .grad_mut(0)
-            .fill(if group.rank() == 0 { three } else { E::default() });
+        params.grad_mut(0).fill(if group.rank() == 0 { three } else { E::default() });
         ddp.iteration(1, |ready| ready(0)).unwrap();
         assert_eq!(params.grad(0)[..], [two; 2]);
     }

@@ -34,22 +34,9 @@ fn train_uneven(group: &Group) {
     if rank > 0 {
         params.value_mut(0).fill(-7.0); // overwritten by rank 0's
     }
-    let ddp = Ddp::builder(group)
-        .params(&params)
-        .division(Division::Samples)
-        .build()
-        .unwrap();
+    let ddp = Ddp::builder(group).params(&params).division(Division::Samples).build().unwrap();
     assert_eq!(params.value(0)[..], [1.0; 6]);
-    let opt = Zero::builder(
-        group,
-        Sgd {
-            lr: 0.1,
-            ..Sgd::default()
-        },
-    )
-    .params(&params)
-    .build()
-    .unwrap();
+    let opt = Zero::builder(group, Sgd { lr: 0.1, ..Sgd::default() }).params(&params).build().unwrap();
     let join = Join::new([ddp.joinable(), opt.joinable()]).unwrap();
     join.run(|| {
         for batch in 0..2 + rank {
@@ -65,20 +52,10 @@ fn train_uneven(group: &Group) {
     })
     .unwrap();
     let expected = uneven_weight_by_hand(size);
-    assert!(
-        (params.value(0)[0] - expected).abs() < 1e-6,
-        "{} is not {expected}",
-        params.value(0)[0]
-    );
+    assert!((params.value(0)[0] - expected).abs() < 1e-6, "{} is not {expected}", params.value(0)[0]);
     let report = join.report().unwrap();
-    assert_eq!(
-        (report.rounds as usize, report.shadow_rounds as usize),
-        (2 + rank, size - 1 - rank)
-    );
-    assert_eq!(
-        (report.is_last_joiner, report.authoritative_rank),
-        (rank == size - 1, Some(size - 1))
-    );
+    assert_eq!((report.rounds as usize, report.shadow_rounds as usize), (2 + rank, size - 1 - rank));
+    assert_eq!((report.is_last_joiner, report.authoritative_rank), (rank == size - 1, Some(size - 1)));
     let rounds: Vec<_> = (0..size).map(|r| Some(2 + r as u64)).collect();
     assert_eq!(join.rounds().unwrap(), rounds);
     let reduced = ddp.report().unwrap();
@@ -112,34 +89,18 @@ fn gradient_sums_and_divisions() {
     let _deadline = deadline();
     ranks(2, |group| {
         let params = Params::builder().tensor("w", &[1], vec![0f32]).build().unwrap();
-        let builder = || {
-            Ddp::builder(&group)
-                .params(&params)
-                .no_initial_broadcast()
-                .idle_timeout(LONG)
-        };
+        let builder = || Ddp::builder(&group).params(&params).no_initial_broadcast().idle_timeout(LONG);
         let reduce = |ddp: Ddp| {
             params.grad_mut(0)[0] = 6.0 * (group.rank() + 1) as f32;
             ddp.iteration(group.rank() + 2, |ready| ready(0)).unwrap();
             params.grad(0)[0]
         };
         assert_eq!(reduce(builder().build().unwrap()), 9.0);
-        assert_eq!(
-            reduce(builder().division(Division::Active).source_rank(1).build().unwrap()),
-            9.0
-        );
+        assert_eq!(reduce(builder().division(Division::Active).source_rank(1).build().unwrap()), 9.0);
         let sum = builder().division(Division::Samples).gradient_kind(GradientKind::Sum);
         assert_eq!(reduce(sum.build().unwrap()), 18.0 / 5.0);
-        let error = Ddp::builder(&group)
-            .params(&params)
-            .source_rank(2)
-            .build()
-            .err()
-            .unwrap();
-        assert!(
-            error.kind() == ErrorKind::Invalid && error.text().contains("source_rank"),
-            "{error}"
-        );
+        let error = Ddp::builder(&group).params(&params).source_rank(2).build().err().unwrap();
+        assert!(error.kind() == ErrorKind::Invalid && error.text().contains("source_rank"), "{error}");
     });
 }
 
@@ -184,11 +145,7 @@ fn throw_mode_ends_all_with_the_same_use() {
                 Ok::<_, Error>(())
             })
             .unwrap_err();
-        assert_eq!(
-            (error.kind(), error.ranks()),
-            (ErrorKind::Exhausted, &[1][..]),
-            "{error}"
-        );
+        assert_eq!((error.kind(), error.ranks()), (ErrorKind::Exhausted, &[1][..]), "{error}");
         group.barrier().unwrap(); // the group is whole
     });
 }
@@ -200,8 +157,7 @@ fn contexts_with_options() {
         let params = small().build().unwrap();
         let ddp = Ddp::builder(&group).params(&params).build().unwrap();
         let join = Join::builder([ddp.joinable()]).disabled().build().unwrap();
-        join.run(|| ddp.iteration(1, |ready| ready(0).and_then(|()| ready(1))))
-            .unwrap();
+        join.run(|| ddp.iteration(1, |ready| ready(0).and_then(|()| ready(1)))).unwrap();
         assert_eq!(join.report().unwrap().rounds, 0, "a disabled context does nothing");
 
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -210,33 +166,20 @@ fn contexts_with_options() {
             .name("metric")
             .option("depth")
             .main_hook(move |args| {
-                in_main
-                    .lock()
-                    .unwrap()
-                    .push((args.round(), args.active(), args.option("depth")));
+                in_main.lock().unwrap().push((args.round(), args.active(), args.option("depth")));
                 assert!(!args.notify()?, "a rank that has joined publishes nothing");
                 args.group()?.all_reduce(&mut [100f32], Reduce::Sum)?;
                 Ok(())
             })
             .post_hook(move |args| {
-                in_post
-                    .lock()
-                    .unwrap()
-                    .push((99, args.authoritative_rank().unwrap(), args.option("none")));
+                in_post.lock().unwrap().push((99, args.authoritative_rank().unwrap(), args.option("none")));
                 assert_eq!(args.is_last_joiner(), args.group()?.rank() == 1);
                 Ok(())
             })
             .build()
             .unwrap();
-        let error = Join::builder([metric.clone()])
-            .hook_option("deep", 1.0)
-            .build()
-            .err()
-            .unwrap();
-        assert!(
-            error.kind() == ErrorKind::Invalid && error.text().contains("depth"),
-            "the known ones: {error}"
-        );
+        let error = Join::builder([metric.clone()]).hook_option("deep", 1.0).build().err().unwrap();
+        assert!(error.kind() == ErrorKind::Invalid && error.text().contains("depth"), "the known ones: {error}");
         let join = Join::builder([metric.clone()])
             .hook_option("depth", 3.0)
             .strict()
@@ -256,11 +199,7 @@ fn contexts_with_options() {
         })
         .unwrap();
         let post = (99, 1, None);
-        let expected = if group.rank() == 1 {
-            vec![post]
-        } else {
-            vec![(1, 1, Some(3.0)), (2, 1, Some(3.0)), post]
-        };
+        let expected = if group.rank() == 1 { vec![post] } else { vec![(1, 1, Some(3.0)), (2, 1, Some(3.0)), post] };
         assert_eq!(*seen.lock().unwrap(), expected);
         assert!(metric.notify().unwrap(), "outside of a context it does nothing");
     });
@@ -289,10 +228,7 @@ fn a_failing_loop_tells_the_peers() {
         let ddp = Ddp::builder(&group).params(&params).build().unwrap();
         let join = Join::new([ddp.joinable()]).unwrap();
         if group.rank() == 0 {
-            assert_eq!(
-                panic_of(|| join.run(|| -> Result<(), Error> { panic!("out of cheese") })),
-                "out of cheese"
-            );
+            assert_eq!(panic_of(|| join.run(|| -> Result<(), Error> { panic!("out of cheese") })), "out of cheese");
             return;
         }
         let error = join.run(|| -> Result<(), Error> {
@@ -330,10 +266,7 @@ fn panics_in_hooks() {
         if group.rank() == 0 {
             assert_eq!(panic_of(|| join.run(round)), "call 3 of the hook");
             let error = group.barrier().unwrap_err();
-            assert!(
-                error.text().contains("call 3 of the hook"),
-                "the group knows why: {error}"
-            );
+            assert!(error.text().contains("call 3 of the hook"), "the group knows why: {error}");
         } else {
             let error = join.run(|| (0..10).try_for_each(|_| round())).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Aborted, "{error}");
@@ -360,17 +293,11 @@ fn errors_of_hooks() {
     let _deadline = deadline();
     let calls = Arc::new(AtomicUsize::new(0));
     ranks(2, |group| {
-        let metric = Joinable::builder(&group)
-            .build_with(Failing(Arc::clone(&calls)))
-            .unwrap();
+        let metric = Joinable::builder(&group).build_with(Failing(Arc::clone(&calls))).unwrap();
         let join = Join::new([metric.clone()]).unwrap();
         let body = || (0..3 * group.rank()).try_for_each(|_| metric.notify_active().map(|_| ()));
         let error = join.run(body).unwrap_err();
-        let expected = if group.rank() == 0 {
-            ErrorKind::Callback
-        } else {
-            ErrorKind::Aborted
-        };
+        let expected = if group.rank() == 0 { ErrorKind::Callback } else { ErrorKind::Aborted };
         assert_eq!(error.kind(), expected, "{error}");
         assert!(error.text().contains("the metric is full"), "{error}");
     });
@@ -409,13 +336,8 @@ fn hooks_use_parameters() {
         });
         let leaks = leaks.build().unwrap();
         let join = Join::new([ddp.joinable(), leaks.clone()]).unwrap();
-        let error = join
-            .run(|| (0..2 * group.rank()).try_for_each(|_| leaks.notify_active().map(|_| ())))
-            .unwrap_err();
-        assert!(
-            error.text().contains("after a hook, parameter \"bias\" is being read"),
-            "{error}"
-        );
+        let error = join.run(|| (0..2 * group.rank()).try_for_each(|_| leaks.notify_active().map(|_| ()))).unwrap_err();
+        assert!(error.text().contains("after a hook, parameter \"bias\" is being read"), "{error}");
     });
 }
 
@@ -444,58 +366,29 @@ fn objects_dropped_in_any_order() {
 fn hyper_parameters_and_groups() {
     let _deadline = deadline();
     ranks(2, |group| {
-        let (params, more) = (
-            small().build().unwrap(),
-            Params::builder().tensor("late", &[2], vec![4f64; 2]).build().unwrap(),
-        );
-        let opt = Zero::builder(
-            &group,
-            Sgd {
-                lr: 1.0,
-                momentum: 0.5,
-                ..Sgd::default()
-            },
-        )
-        .params(&params);
+        let (params, more) =
+            (small().build().unwrap(), Params::builder().tensor("late", &[2], vec![4f64; 2]).build().unwrap());
+        let opt = Zero::builder(&group, Sgd { lr: 1.0, momentum: 0.5, ..Sgd::default() }).params(&params);
         let opt = opt.idle_timeout(LONG).build().unwrap();
-        assert_eq!(
-            opt.hyper_names(),
-            ["lr", "momentum", "dampening", "nesterov", "weight_decay", "maximize"]
-        );
+        assert_eq!(opt.hyper_names(), ["lr", "momentum", "dampening", "nesterov", "weight_decay", "maximize"]);
         opt.add_param_group(&more, &[("lr", 2.0)]).unwrap();
-        assert_eq!(
-            (
-                opt.group_count(),
-                opt.hyper(0, "lr").unwrap(),
-                opt.hyper(1, "lr").unwrap()
-            ),
-            (2, 1.0, 2.0)
-        );
+        assert_eq!((opt.group_count(), opt.hyper(0, "lr").unwrap(), opt.hyper(1, "lr").unwrap()), (2, 1.0, 2.0));
         assert_eq!(opt.hyper(1, "momentum").unwrap(), 0.5, "as the optimizer was given");
         params.grad_mut(0).fill(0.25);
         more.grad_mut(0).fill(1.0);
         opt.set_gradient(1, false).unwrap();
         params.grad_mut(1).fill(9.0);
         opt.step().unwrap();
-        assert_eq!(
-            (params.value(0)[0], params.value(1)[0], more.value(0)[0]),
-            (0.75, 0.5, 2.0)
-        );
+        assert_eq!((params.value(0)[0], params.value(1)[0], more.value(0)[0]), (0.75, 0.5, 2.0));
         opt.set_gradient(1, true).unwrap();
         opt.set_hyper(None, "momentum", 0.0).unwrap();
         opt.set_hyper(Some(1), "lr", 0.0).unwrap();
         opt.step().unwrap();
-        assert_eq!(
-            (params.value(0)[0], params.value(1)[0], more.value(0)[0]),
-            (0.5, -8.5, 2.0)
-        );
+        assert_eq!((params.value(0)[0], params.value(1)[0], more.value(0)[0]), (0.5, -8.5, 2.0));
         opt.clear_gradients().unwrap();
         assert!(params.grad(0).iter().all(|&g| g == 0.0) && more.grad(0).iter().all(|&g| g == 0.0));
         let error = opt.set_hyper(None, "rate", 1.0).unwrap_err();
-        assert!(
-            error.kind() == ErrorKind::Invalid && error.text().contains("momentum"),
-            "the known ones: {error}"
-        );
+        assert!(error.kind() == ErrorKind::Invalid && error.text().contains("momentum"), "the known ones: {error}");
         assert_eq!(opt.hyper(7, "lr").unwrap_err().kind(), ErrorKind::Invalid);
 
         let shards = opt.shards().unwrap();
@@ -506,32 +399,8 @@ fn hyper_parameters_and_groups() {
     let group = Group::alone().unwrap();
     let params = small().build().unwrap();
     for (names, count) in [
-        (
-            Zero::builder(
-                &group,
-                Adam {
-                    amsgrad: true,
-                    ..Adam::default()
-                },
-            )
-            .params(&params)
-            .build()
-            .unwrap(),
-            7,
-        ),
-        (
-            Zero::builder(
-                &group,
-                AdamW {
-                    maximize: true,
-                    ..AdamW::default()
-                },
-            )
-            .params(&params)
-            .build()
-            .unwrap(),
-            7,
-        ),
+        (Zero::builder(&group, Adam { amsgrad: true, ..Adam::default() }).params(&params).build().unwrap(), 7),
+        (Zero::builder(&group, AdamW { maximize: true, ..AdamW::default() }).params(&params).build().unwrap(), 7),
     ] {
         assert_eq!(names.hyper_names().len(), count);
     }
@@ -550,11 +419,7 @@ fn defaults_are_the_librarys() {
     ];
     for (rule, opt) in (2..=4).zip(ours) {
         for name in opt.hyper_names() {
-            assert_eq!(
-                opt.hyper(0, &name).unwrap(),
-                default_of(rule, &name),
-                "{name} of rule {rule}"
-            );
+            assert_eq!(opt.hyper(0, &name).unwrap(), default_of(rule, &name), "{name} of rule {rule}");
         }
     }
 }
@@ -563,18 +428,9 @@ fn defaults_are_the_librarys() {
 fn default_of(rule: i32, name: &str) -> f64 {
     use std::ptr::{null, null_mut};
     let name = std::ffi::CString::new(name).unwrap();
-    let options = ujoin_sys::ujoin_group_options {
-        backend: c"self".as_ptr(),
-        world_size: 1,
-        ..Default::default()
-    };
+    let options = ujoin_sys::ujoin_group_options { backend: c"self".as_ptr(), world_size: 1, ..Default::default() };
     let mut data = [0f32; 2];
-    let param = ujoin_sys::ujoin_param {
-        data: data.as_mut_ptr().cast(),
-        count: 2,
-        dtype: 1,
-        ..Default::default()
-    };
+    let param = ujoin_sys::ujoin_param { data: data.as_mut_ptr().cast(), count: 2, dtype: 1, ..Default::default() };
     let (mut group, mut zero, mut value) = (null_mut(), null_mut(), f64::NAN);
     // SAFETY: handles from the library; the memory outlives them.
     unsafe {
@@ -594,16 +450,7 @@ fn steps_with_a_closure() {
     ranks(2, |group| {
         let params = small().build().unwrap();
         let ddp = Ddp::builder(&group).params(&params).build().unwrap();
-        let opt = Zero::builder(
-            &group,
-            Sgd {
-                lr: 0.5,
-                ..Sgd::default()
-            },
-        )
-        .params(&params)
-        .build()
-        .unwrap();
+        let opt = Zero::builder(&group, Sgd { lr: 0.5, ..Sgd::default() }).params(&params).build().unwrap();
         let token = Arc::clone(&dropped);
         let loss = opt.step_with(|| {
             let _ = &token;
@@ -613,31 +460,21 @@ fn steps_with_a_closure() {
                 ready(1)?;
                 ready(0)
             })?;
-            assert_eq!(
-                opt.step().unwrap_err().kind(),
-                ErrorKind::State,
-                "not from inside of itself"
-            );
+            assert_eq!(opt.step().unwrap_err().kind(), ErrorKind::State, "not from inside of itself");
             Ok::<_, Error>(0.125)
         });
         assert_eq!((loss.unwrap(), params.value(0)[0]), (0.125, 0.5));
 
         let result: Result<(), Box<dyn std::error::Error>> = opt.step_with(|| Err("no such batch".into()));
         assert_eq!(result.unwrap_err().to_string(), "no such batch");
-        assert_eq!(
-            panic_of(|| opt.step_with(|| -> Result<(), Error> { panic!("in the closure") })),
-            "in the closure"
-        );
+        assert_eq!(panic_of(|| opt.step_with(|| -> Result<(), Error> { panic!("in the closure") })), "in the closure");
         let held = std::cell::RefCell::new(None);
         let result = opt.step_with(|| {
             held.replace(Some(params.value(1)));
             Ok::<_, Error>(())
         });
         let error = result.unwrap_err();
-        assert!(
-            error.kind() == ErrorKind::Callback && error.text().contains("\"bias\" is being read"),
-            "{error}"
-        );
+        assert!(error.kind() == ErrorKind::Callback && error.text().contains("\"bias\" is being read"), "{error}");
         drop(held);
         assert_eq!(params.value(0)[0], 0.5, "nothing was changed");
         opt.step().unwrap();
@@ -647,16 +484,7 @@ fn steps_with_a_closure() {
 }
 
 fn trained(group: &Group, params: &Params, steps: usize) -> Zero {
-    let opt = Zero::builder(
-        group,
-        Adam {
-            lr: 0.1,
-            ..Adam::default()
-        },
-    )
-    .params(params)
-    .build()
-    .unwrap();
+    let opt = Zero::builder(group, Adam { lr: 0.1, ..Adam::default() }).params(params).build().unwrap();
     for step in 0..steps {
         params.grad_mut(0).fill(1.0 + step as f32);
         params.grad_mut(1).fill(-1.0);
@@ -680,22 +508,12 @@ fn state_dicts() {
         (state, after)
     });
     let state = states[1].0.as_ref().unwrap();
-    let step = state
-        .iter()
-        .find(|i| i.key == "step" && i.owner == Owner::Param("weight", 0))
-        .unwrap();
+    let step = state.iter().find(|i| i.key == "step" && i.owner == Owner::Param("weight", 0)).unwrap();
     assert_eq!(step.value, Value::Number(2.0));
-    let first = state
-        .iter()
-        .find(|i| i.key == "exp_avg" && i.owner == Owner::Param("weight", 0))
-        .unwrap();
+    let first = state.iter().find(|i| i.key == "exp_avg" && i.owner == Owner::Param("weight", 0)).unwrap();
     assert!(matches!(first.value, Value::Tensor(DType::F32, [3, 2], bytes) if bytes.len() == 24));
     assert!((first.tensor::<f32>().unwrap()[5] - 0.29).abs() < 1e-6 && first.tensor::<f64>().is_none());
-    assert!(
-        state
-            .iter()
-            .any(|i| i.owner == Owner::Group(0) && i.key == "lr" && i.value == Value::Number(0.1))
-    );
+    assert!(state.iter().any(|i| i.owner == Owner::Group(0) && i.key == "lr" && i.value == Value::Number(0.1)));
 
     // one rank goes on where two have been
     let group = Group::alone().unwrap();
@@ -709,11 +527,7 @@ fn state_dicts() {
     opt.step().unwrap();
     assert_eq!(params.value(0).to_vec(), states[0].1);
     let sgd = Zero::builder(&group, Sgd::default()).params(&params).build().unwrap();
-    assert_eq!(
-        sgd.load_state_dict(state).unwrap_err().kind(),
-        ErrorKind::Mismatch,
-        "another rule's"
-    );
+    assert_eq!(sgd.load_state_dict(state).unwrap_err().kind(), ErrorKind::Mismatch, "another rule's");
 }
 
 #[test]
@@ -729,8 +543,7 @@ fn saving_and_loading() {
         extra.set_bytes("rng", &[group.rank() as u8, 0, 255]).unwrap();
         let both = SaveOptions::default().state().parameters().extra(&extra).no_sync();
         opt.save_with(dir.0.join("both"), &both).unwrap();
-        opt.save_with(dir.0.join("model.safetensors"), &SaveOptions::default().parameters())
-            .unwrap();
+        opt.save_with(dir.0.join("model.safetensors"), &SaveOptions::default().parameters()).unwrap();
         opt.save(dir.0.join("state")).unwrap();
         let after = {
             params.grad_mut(0).fill(2.0);
@@ -740,14 +553,9 @@ fn saving_and_loading() {
 
         let fresh = small().build().unwrap();
         let again = Zero::builder(&group, Adam::default()).params(&fresh).build().unwrap();
-        let own = again
-            .load_with(dir.0.join("both"), &SaveOptions::default().state().parameters())
-            .unwrap();
+        let own = again.load_with(dir.0.join("both"), &SaveOptions::default().state().parameters()).unwrap();
         assert_eq!(own.find("text").unwrap().unwrap().value, Value::Text("grüße"));
-        assert_eq!(
-            own.find("rng").unwrap().unwrap().value,
-            Value::Bytes(&[group.rank() as u8, 0, 255])
-        );
+        assert_eq!(own.find("rng").unwrap().unwrap().value, Value::Bytes(&[group.rank() as u8, 0, 255]));
         assert_eq!(own.find("step").unwrap().unwrap().value, Value::Number(3.0));
         assert!(own.find("none").unwrap().is_none());
         fresh.grad_mut(0).fill(2.0);
@@ -768,16 +576,11 @@ fn states_by_hand() {
     assert!(state.is_empty());
     state.set_number("n", 1.0).unwrap();
     state.set_number("n", 2.0).unwrap();
-    state
-        .set_tensor(Owner::Param("w", 1), "exp_avg", &[2, 1], &[1.5f32, 2.5])
-        .unwrap();
+    state.set_tensor(Owner::Param("w", 1), "exp_avg", &[2, 1], &[1.5f32, 2.5]).unwrap();
     assert_eq!(state.len(), 2);
     assert_eq!(state.get(0).unwrap().value, Value::Number(2.0), "replaced");
     let tensor = state.get(1).unwrap();
-    assert_eq!(
-        (tensor.owner, tensor.tensor::<f32>().unwrap()),
-        (Owner::Param("w", 1), vec![1.5, 2.5])
-    );
+    assert_eq!((tensor.owner, tensor.tensor::<f32>().unwrap()), (Owner::Param("w", 1), vec![1.5, 2.5]));
     assert_eq!(state.get(2).unwrap_err().kind(), ErrorKind::Invalid);
     let error = state.set_text("a\0b", "").unwrap_err();
     assert!(error.text().contains("key has a NUL character"), "{error}");

@@ -9,11 +9,7 @@ use std::time::Duration;
 use ujoin::{Containment, ErrorKind, Std, WorkerSetup, WorkerState, Workers, WorkersBuilder};
 
 fn shell(script: &str) -> WorkersBuilder {
-    Workers::builder("sh")
-        .args(["-c", script])
-        .name("w")
-        .grace(Duration::from_millis(200))
-        .partial_line(LONG)
+    Workers::builder("sh").args(["-c", script]).name("w").grace(Duration::from_millis(200)).partial_line(LONG)
 }
 
 #[test]
@@ -21,23 +17,12 @@ fn workers_end_well() {
     let _deadline = deadline();
     let dir = TempDir::new();
     let script = "echo \"$SHARED $OWN $0 [$HOME] $PWD\"; echo oops >&2";
-    let workers = shell(script)
-        .nprocs(2)
-        .log_dir(&dir.0)
-        .run_id("id")
-        .redirects(Std::ALL)
-        .drain(LONG)
-        .build()
-        .unwrap();
+    let workers = shell(script).nprocs(2).log_dir(&dir.0).run_id("id").redirects(Std::ALL).drain(LONG).build().unwrap();
     workers.set_env(None, "SHARED", "both").unwrap();
     workers.set_env(Some(1), "OWN", "one's").unwrap();
     workers.remove_env(None, "HOME").unwrap();
     let quiet = script.split(';').next().unwrap();
-    let setup = WorkerSetup::default()
-        .args(["-c", quiet, "other"])
-        .directory("/")
-        .redirects(Std::OUT)
-        .tee(Std::NONE);
+    let setup = WorkerSetup::default().args(["-c", quiet, "other"]).directory("/").redirects(Std::OUT).tee(Std::NONE);
     workers.set_worker(Some(1), &setup).unwrap();
     assert_eq!(workers.result(0).unwrap().state, WorkerState::Created);
     workers.start().unwrap();
@@ -48,19 +33,13 @@ fn workers_end_well() {
     assert_eq!(workers.report().unwrap(), "");
 
     let (first, second) = (workers.result(0).unwrap(), workers.result(1).unwrap());
-    assert_eq!(
-        (first.rank, first.state, second.state),
-        (0, WorkerState::Exited(0), WorkerState::Exited(0))
-    );
+    assert_eq!((first.rank, first.state, second.state), (0, WorkerState::Exited(0), WorkerState::Exited(0)));
     assert!(first.pid > 0 && first.start.unwrap() <= first.end.unwrap() && !first.failed && !first.stopped);
     assert_eq!(first.containment, Some(Containment::Group));
     let text = fs::read_to_string(first.stdout_path.unwrap()).unwrap();
     assert!(text.starts_with("both  sh [] "), "{text}");
     assert_eq!(fs::read_to_string(first.stderr_path.unwrap()).unwrap(), "oops\n");
-    assert_eq!(
-        fs::read_to_string(second.stdout_path.unwrap()).unwrap(),
-        "both one's other [] /\n"
-    );
+    assert_eq!(fs::read_to_string(second.stdout_path.unwrap()).unwrap(), "both one's other [] /\n");
     assert_eq!((second.stderr_path, first.stderr_bytes), (None, 5));
     assert!(workers.result(2).is_err());
 }
@@ -70,13 +49,7 @@ fn the_first_failure_ends_the_others() {
     let _deadline = deadline();
     let dir = TempDir::new();
     let script = "if [ ${local_rank} = 1 ]; then echo 'token 7 is bad' >&2; exit 3; fi; exec sleep 600";
-    let workers = shell(script)
-        .nprocs(3)
-        .log_dir(&dir.0)
-        .redirects(Std::ALL)
-        .first_rank(4)
-        .build()
-        .unwrap();
+    let workers = shell(script).nprocs(3).log_dir(&dir.0).redirects(Std::ALL).first_rank(4).build().unwrap();
     workers.start().unwrap();
     let error = workers.wait().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ChildFailed, "{error}");
@@ -85,15 +58,9 @@ fn the_first_failure_ends_the_others() {
     let failed = workers.result(1).unwrap();
     assert_eq!((failed.state, failed.failed), (WorkerState::Exited(3), true));
     let victim = workers.result(0).unwrap();
-    assert_eq!(
-        (victim.state, victim.failed, victim.stopped),
-        (WorkerState::Signaled(15), false, true)
-    );
+    assert_eq!((victim.state, victim.failed, victim.stopped), (WorkerState::Signaled(15), false, true));
     let report = workers.report().unwrap();
-    assert!(
-        report.contains("rank 5") && report.contains("token 7 is bad"),
-        "{report}"
-    );
+    assert!(report.contains("rank 5") && report.contains("token 7 is bad"), "{report}");
 }
 
 #[test]
@@ -108,10 +75,7 @@ fn signals_close_and_abort() {
     };
     let workers = running();
     let signaller = workers.signaller();
-    thread::spawn(move || signaller.signal(Some(0), 9))
-        .join()
-        .unwrap()
-        .unwrap();
+    thread::spawn(move || signaller.signal(Some(0), 9)).join().unwrap().unwrap();
     assert_eq!(workers.wait().unwrap_err().kind(), ErrorKind::ChildFailed);
     assert_eq!(workers.result(0).unwrap().state, WorkerState::Signaled(9));
 
@@ -127,9 +91,7 @@ fn signals_close_and_abort() {
     aborter.abort("");
     let (kind, workers) = waiting.join().unwrap();
     assert_eq!(kind, ErrorKind::Aborted);
-    until("the workers are gone", || {
-        workers.result(1).unwrap().state == WorkerState::Signaled(9)
-    });
+    until("the workers are gone", || workers.result(1).unwrap().state == WorkerState::Signaled(9));
 }
 
 #[test]
@@ -146,10 +108,7 @@ fn dropped_workers_are_ended_in_the_background() {
 fn jobs_that_cannot_be() {
     let _deadline = deadline();
     let error = Workers::builder("sh").nprocs(0).build().err().unwrap();
-    assert!(
-        error.kind() == ErrorKind::Invalid && error.text().contains("nprocs"),
-        "{error}"
-    );
+    assert!(error.kind() == ErrorKind::Invalid && error.text().contains("nprocs"), "{error}");
     let error = Workers::builder("").build().err().unwrap();
     assert!(error.text().contains("program"), "{error}");
     let workers = Workers::builder("/no/such/program").build().unwrap();
@@ -168,10 +127,7 @@ fn jobs_that_cannot_be() {
 #[test]
 fn workers_under_a_warden() {
     let _deadline = deadline();
-    let builder = shell("exec sleep 600")
-        .containment(Containment::Warden)
-        .restart_count(1)
-        .prefix("${rank} ");
+    let builder = shell("exec sleep 600").containment(Containment::Warden).restart_count(1).prefix("${rank} ");
     let workers = builder.tee(Std::NONE).build().unwrap();
     match workers.start() {
         Ok(()) => {

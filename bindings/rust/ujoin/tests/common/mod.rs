@@ -30,20 +30,12 @@ pub fn deadline() -> Deadline {
 /// A name that no other test or run has.
 pub fn fresh(name: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!(
-        "{name}-{}-{}",
-        std::process::id(),
-        COUNT.fetch_add(1, Ordering::Relaxed)
-    )
+    format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 pub fn local(name: &str, rank: usize, size: usize) -> Group {
     let builder = Group::builder().rendezvous(format!("local://{name}")).backend("local");
-    builder
-        .rank(rank, size)
-        .rendezvous_timeout(LONG)
-        .build()
-        .expect("a group of threads")
+    builder.rank(rank, size).rendezvous_timeout(LONG).build().expect("a group of threads")
 }
 
 /// Runs `body` on as many threads, each a rank of one group; what they returned, by rank.
@@ -57,10 +49,7 @@ pub fn ranks_in<T: Send>(size: usize, body: impl Fn(usize) -> T + Sync) -> Vec<T
     let body = &body;
     thread::scope(|scope| {
         let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || body(rank))).collect();
-        threads
-            .into_iter()
-            .map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
-            .collect()
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
     })
 }
 
@@ -69,13 +58,7 @@ pub fn processes(test: &str, size: usize) -> Option<Group> {
     if let Ok(rank) = std::env::var("UJOIN_RUST_RANK") {
         let at = std::env::var("UJOIN_RUST_MEETING").expect("set with the rank");
         let builder = Group::builder().rendezvous(format!("file://{at}")).backend("shm");
-        return Some(
-            builder
-                .rank(rank.parse().unwrap(), size)
-                .rendezvous_timeout(LONG)
-                .build()
-                .expect("a group"),
-        );
+        return Some(builder.rank(rank.parse().unwrap(), size).rendezvous_timeout(LONG).build().expect("a group"));
     }
     let dir = TempDir::new();
     let spawn = |rank: usize| {
@@ -89,10 +72,7 @@ pub fn processes(test: &str, size: usize) -> Option<Group> {
     };
     let mut children: Vec<Child> = (0..size).map(spawn).collect();
     for (rank, child) in children.iter_mut().enumerate() {
-        assert!(
-            child.wait().unwrap().success(),
-            "the process of rank {rank} failed: see above"
-        );
+        assert!(child.wait().unwrap().success(), "the process of rank {rank} failed: see above");
     }
     None
 }
@@ -124,9 +104,7 @@ pub fn until(what: &str, event: impl Fn() -> bool) {
 
 /// A weight of 3 x 2 and a bias of 2.
 pub fn small() -> ParamsBuilder {
-    Params::builder()
-        .tensor("weight", &[3, 2], vec![1.0; 6])
-        .tensor("bias", &[2], vec![0.5; 2])
+    Params::builder().tensor("weight", &[3, 2], vec![1.0; 6]).tensor("bias", &[2], vec![0.5; 2])
 }
 
 /// The text of a panic.
@@ -134,6 +112,5 @@ pub fn panic_of<T>(body: impl FnOnce() -> T) -> String {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     let payload = result.err().expect("it should panic");
     let text = payload.downcast_ref::<String>().cloned();
-    text.or_else(|| payload.downcast_ref::<&str>().map(|t| t.to_string()))
-        .expect("a text")
+    text.or_else(|| payload.downcast_ref::<&str>().map(|t| t.to_string())).expect("a text")
 }
