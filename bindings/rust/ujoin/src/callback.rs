@@ -5,7 +5,7 @@ use crate::{Error, ErrorKind};
 use std::any::Any;
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 /// What a hook returns; `?` takes any error.

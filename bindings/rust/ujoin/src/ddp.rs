@@ -8,8 +8,8 @@ use crate::text::{limit_ms, rank_to_c};
 use crate::{Element, Error, Group, Result};
 use std::ffi::CStr;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 use ujoin_sys as sys;
 

@@ -97,7 +97,11 @@ impl From<F16> for f32 {
             0x1f => f32::from_bits(0x7f80_0000 | u32::from(fraction) << 13),
             _ => f32::from_bits((u32::from(exponent) + 112) << 23 | u32::from(fraction) << 13),
         };
-        if sign == 1 { -size } else { size }
+        if sign == 1 {
+            -size
+        } else {
+            size
+        }
     }
 }
 

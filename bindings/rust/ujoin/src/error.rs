@@ -158,7 +158,11 @@ impl std::error::Error for Error {}
 /// Negative: an error. Else the status, which is 0 or says something that is none.
 #[inline]
 pub(crate) fn check(status: i32) -> Result<i32> {
-    if status >= 0 { Ok(status) } else { Err(failed(status)) }
+    if status >= 0 {
+        Ok(status)
+    } else {
+        Err(failed(status))
+    }
 }
 
 /// For calls that can run out of time without being over: whether it is over.

@@ -33,7 +33,11 @@ impl<T: Raw> Shared<T> {
     /// Begins a call. Another one on the same handle, on another thread or from inside of a callback, is an error.
     #[inline]
     pub(crate) fn enter(&self) -> Result<Entered<'_, T>> {
-        if self.busy.swap(true, Ordering::Acquire) { Err(busy(T::NAME)) } else { Ok(Entered { of: self }) }
+        if self.busy.swap(true, Ordering::Acquire) {
+            Err(busy(T::NAME))
+        } else {
+            Ok(Entered { of: self })
+        }
     }
 
     /// For calls that are documented as free of the limit.

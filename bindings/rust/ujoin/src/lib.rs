@@ -64,8 +64,8 @@ pub use group::{Group, GroupBuilder, GroupInfo};
 pub use handle::Aborter;
 pub use join::{HookArgs, Hooks, Join, JoinBuilder, JoinReport, Joinable, JoinableBuilder, Stopper};
 pub use library::{
-    Backend, LogLevel, abi_version, backends, clear_interrupt_check, clear_log_sink, set_interrupt_check, set_log_sink,
-    version,
+    abi_version, backends, clear_interrupt_check, clear_log_sink, set_interrupt_check, set_log_sink, version, Backend,
+    LogLevel,
 };
 pub use params::{Params, ParamsBuilder, Ref, RefMut};
 pub use state::{Item, Owner, State, Value};

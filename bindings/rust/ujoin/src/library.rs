@@ -6,9 +6,9 @@ use crate::text::from_c;
 use crate::{Error, ErrorKind, Result};
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use ujoin_sys as sys;
 
 /// The library's version, `"0.1.0"`.

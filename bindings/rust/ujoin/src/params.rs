@@ -4,13 +4,13 @@ use crate::text::to_c;
 use crate::{Element, Error, ErrorKind, Result};
 use std::alloc::{self, Layout};
 use std::cell::RefCell;
-use std::ffi::{CString, c_void};
+use std::ffi::{c_void, CString};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::Arc;
 use ujoin_sys as sys;
 
 /// Named tensors and their gradients, in memory that [`Ddp`](crate::Ddp) and [`Zero`](crate::Zero) share with the program.
@@ -236,7 +236,7 @@ const EXCLUSIVE: usize = 1 << (usize::BITS - 1);
 
 impl ParamSet {
     /// As C sees it. Names and shapes live with the set.
-    pub(crate) fn to_c(&self) -> impl Iterator<Item = sys::ujoin_param> {
+    pub(crate) fn to_c(&self) -> impl Iterator<Item = sys::ujoin_param> + '_ {
         self.tensors.iter().map(|t| sys::ujoin_param {
             name: t.name.as_ptr(),
             data: t.value.data.as_ptr().cast(),
@@ -298,7 +298,11 @@ impl ParamSet {
 
     fn take_all(&self) -> Result<()> {
         let taken = self.users.compare_exchange(0, EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed);
-        if taken.is_ok() { Ok(()) } else { Err(self.in_use()) }
+        if taken.is_ok() {
+            Ok(())
+        } else {
+            Err(self.in_use())
+        }
     }
 
     fn give_back_all(&self) {

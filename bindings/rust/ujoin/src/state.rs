@@ -4,7 +4,7 @@ use crate::handle::{Handle, Raw};
 use crate::library::check_abi;
 use crate::text::to_c;
 use crate::{DType, Element, Error, ErrorKind, Result};
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void, CStr};
 use std::ptr;
 use std::slice;
 use ujoin_sys as sys;
@@ -223,7 +223,11 @@ unsafe fn value_of<'s>(item: &sys::ujoin_item) -> Result<Value<'s>> {
 /// NULL or so many elements, which live for `'s`.
 unsafe fn array<'s, T>(data: *const c_void, count: usize) -> &'s [T] {
     // SAFETY: the caller's promise.
-    if data.is_null() || count == 0 { &[] } else { unsafe { slice::from_raw_parts(data.cast(), count) } }
+    if data.is_null() || count == 0 {
+        &[]
+    } else {
+        unsafe { slice::from_raw_parts(data.cast(), count) }
+    }
 }
 
 /// # Safety

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-use crate::Result;
 use crate::error::{check, check_done};
 use crate::handle::{Aborter, Handle, Raw};
 use crate::library::check_abi;
-use crate::text::{CTexts, from_c, limit_ms, maybe_to_c, pointer, to_c, wait_ms};
+use crate::text::{from_c, limit_ms, maybe_to_c, pointer, to_c, wait_ms, CTexts};
+use crate::Result;
 use std::ffi::{CStr, CString};
 use std::ptr;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Texts, ranks and durations on their way to C and back.
 use crate::{Error, ErrorKind, Result};
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{c_char, CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -43,7 +43,11 @@ impl CTexts {
     }
 
     pub(crate) fn as_ptr(&self) -> *const *const c_char {
-        if self.pointers.is_empty() { ptr::null() } else { self.pointers.as_ptr() }
+        if self.pointers.is_empty() {
+            ptr::null()
+        } else {
+            self.pointers.as_ptr()
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

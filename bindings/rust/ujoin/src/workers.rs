@@ -3,7 +3,7 @@ use crate::error::{check, check_done};
 use crate::handle::{Aborter, Handle, Raw, Shared};
 use crate::library::check_abi;
 use crate::text::{
-    CTexts, from_c, limit_ms, maybe_rank, maybe_to_c, path_to_c, pointer, rank_or_all, rank_to_c, to_c, wait_ms,
+    from_c, limit_ms, maybe_rank, maybe_to_c, path_to_c, pointer, rank_or_all, rank_to_c, to_c, wait_ms, CTexts,
 };
 use crate::{Error, ErrorKind, Result};
 use std::ffi::{CStr, CString};

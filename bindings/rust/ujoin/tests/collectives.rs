@@ -2,11 +2,11 @@
 //! Stores, groups, operations and work in flight.
 mod common;
 
-use common::{LONG, deadline, fresh, local, processes, ranks, ranks_in, until};
+use common::{deadline, fresh, local, processes, ranks, ranks_in, until, LONG};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
-use ujoin::{Bf16, ErrorKind, F16, Group, Reduce, Store};
+use ujoin::{Bf16, ErrorKind, Group, Reduce, Store, F16};
 
 fn every_operation(group: &Group) {
     let (rank, size) = (group.rank(), group.size());

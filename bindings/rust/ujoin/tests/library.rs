@@ -2,7 +2,7 @@
 //! What concerns the whole process: version, backends, log lines, the interrupt check.
 mod common;
 
-use common::{LONG, deadline, fresh, local, panic_of, ranks, until};
+use common::{deadline, fresh, local, panic_of, ranks, until, LONG};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ujoin::{ErrorKind, Join, Joinable, LogLevel};

@@ -2,7 +2,7 @@
 //! Join contexts, gradient reduction and the optimizer together.
 mod common;
 
-use common::{LONG, TempDir, deadline, panic_of, processes, ranks, small};
+use common::{deadline, panic_of, processes, ranks, small, TempDir, LONG};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;

@@ -2,7 +2,7 @@
 //! Worker processes.
 mod common;
 
-use common::{LONG, TempDir, deadline, until};
+use common::{deadline, until, TempDir, LONG};
 use std::fs;
 use std::thread;
 use std::time::Duration;
