@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python: what the generated module _ujoin adds to the header. Every function of ujoin.h is there under its own name, flat:
+// options are plain arguments, handles are capsules, structs come back as tuples. The package ujoin is to on top of it.
+//
+// Interpreter lock: SWIG runs with -threads; what can wait, compute, take a lock of the library or run a callback releases
+// it (%thread below), getters keep it. A library thread that logs waits for the lock, so a function that such a thread may
+// block must never be called with it.
+
+%begin %{
+#define PY_SSIZE_T_CLEAN
+%}
+
+%{
+#include "python_runtime.hpp"
+%}
+
+// ------------------------------------------------------------------------------------------------------ what is left out
+// Structs are arguments and tuples; handles end with their capsules.
+%ignore ujoin_store_options;
+%ignore ujoin_buffer;
+%ignore ujoin_const_buffer;
+%ignore ujoin_hyper;
+%ignore ujoin_param;
+%ignore ujoin_op_options;
+%ignore ujoin_group_options;
+%ignore ujoin_group_info;
+%ignore ujoin_hook_args;
+%ignore ujoin_hooks;
+%ignore ujoin_ctx_options;
+%ignore ujoin_ctx_report;
+%ignore ujoin_ddp_options;
+%ignore ujoin_ddp_report;
+%ignore ujoin_zero_options;
+%ignore ujoin_step_options;
+%ignore ujoin_shard;
+%ignore ujoin_save_options;
+%ignore ujoin_item;
+%ignore ujoin_pctx_spec;
+%ignore ujoin_worker;
+%ignore ujoin_worker_result;
+%ignore ujoin_store_destroy;
+%ignore ujoin_group_destroy;
+%ignore ujoin_work_destroy;
+%ignore ujoin_joinable_destroy;
+%ignore ujoin_ctx_destroy;
+%ignore ujoin_ddp_destroy;
+%ignore zero_destroy;
+%ignore ujoin_state_destroy;
+%ignore pctx_destroy;
+
+// ------------------------------------------------------------------------------------------------------ interpreter lock
+%nothread;
+%thread ujoin_backends;
+%thread ujoin_store_prefix;
+%thread ujoin_store_set;
+%thread ujoin_store_add;
+%thread ujoin_store_abort;
+%thread ujoin_group_close;
+%thread ujoin_group_abort;
+%thread ujoin_work_wait;
+%thread ujoin_work_test;
+%thread ujoin_work_abort;
+%thread ujoin_ctx_start;
+%thread ujoin_ctx_finish;
+%thread ujoin_ctx_stop;
+%thread ujoin_ctx_stopped;
+%thread ujoin_ctx_abort;
+%thread ujoin_ddp_forward;
+%thread ujoin_ddp_ready;
+%thread ujoin_ddp_finish;
+%thread ujoin_ddp_get_report;
+%thread zero_set_hyper;
+%thread zero_clear_gradients;
+%thread zero_consolidate_state_dict;
+%thread zero_state_dict;
+%thread zero_load_state_dict;
+%thread pctx_set_env;
+%thread pctx_start;
+%thread pctx_wait;
+%thread pctx_failed;
+%thread pctx_first_failure;
+%thread pctx_get_result;
+%thread pctx_report;
+%thread pctx_signal;
+%thread pctx_close;
+%thread pctx_abort;
+
+// --------------------------------------------------------------------------------------------------------- plain values
+%typemap(in) const char * "if (!ujoin_py::as_text($input, const_cast<const char **>(&$1))) SWIG_fail;"
+%typemap(freearg) const char * ""
+%typemap(typecheck) const char * "$1 = 1;"
+%typemap(out) const char * "$result = ujoin_py::from_text($1);"
+
+// A status: an error is raised, with the cause that a callback left; 0 and what is not an error come back as a number.
+%typemap(out) ujoin_status %{
+    if (!ujoin_py::check($1)) SWIG_fail;
+    $result = PyLong_FromLong($1);
+%}
+// Getters that answer -1 on an error.
+%typemap(out) int32_t ujoin_ctx_stopped, int32_t ujoin_group_rank, int32_t ujoin_group_size %{
+    if ($1 < 0) {
+        ujoin_py::raise(UJOIN_E_STATE);
+        SWIG_fail;
+    }
+    if (!ujoin_py::check(UJOIN_OK)) SWIG_fail;
+    $result = PyLong_FromLong($1);
+%}
+
+// -------------------------------------------------------------------------------------------------------------- handles
+%define UJOIN_HANDLE(TYPE, DESTROY)
+%typemap(in) TYPE * (ujoin_py::Use use), const TYPE * (ujoin_py::Use use) %{
+    if (!use.enter($input, #TYPE, ujoin_py::any_thread("$symname"))) SWIG_fail;
+    $1 = static_cast<TYPE *>(use.handle());
+%}
+%typemap(in) TYPE *optional (ujoin_py::Use use), const TYPE *optional (ujoin_py::Use use) %{
+    if ($input != Py_None && !use.enter($input, #TYPE, false)) SWIG_fail;
+    $1 = static_cast<TYPE *>(use.handle());
+%}
+%typemap(in, numinputs=0) TYPE **out (TYPE *made = nullptr) "$1 = &made;"
+%typemap(argout) TYPE **out %{
+    Py_XDECREF($result);
+    $result = ujoin_py::wrap<TYPE, DESTROY>(std::exchange(made$argnum, nullptr), #TYPE);
+%}
+%typemap(freearg) TYPE **out "DESTROY(made$argnum); // made, but the call raises what a signal's handler did"
+%enddef
+UJOIN_HANDLE(ujoin_store, ujoin_store_destroy)
+UJOIN_HANDLE(ujoin_group, ujoin_group_destroy)
+UJOIN_HANDLE(ujoin_work, ujoin_work_destroy)
+UJOIN_HANDLE(ujoin_joinable, ujoin_joinable_destroy)
+UJOIN_HANDLE(ujoin_ctx, ujoin_ctx_destroy)
+UJOIN_HANDLE(ujoin_ddp, ujoin_ddp_destroy)
+UJOIN_HANDLE(ujoin_zero, zero_destroy)
+UJOIN_HANDLE(ujoin_state, ujoin_state_destroy)
+UJOIN_HANDLE(ujoin_pctx, pctx_destroy)
+
+// Only ddp and zero return one: it is borrowed, so the capsule holds theirs.
+%typemap(out) ujoin_joinable * %{
+    $result = ujoin_py::borrow($1, use1.capsule(), "ujoin_joinable");
+    if (!$result) SWIG_fail;
+%}
+// An operation that was not to be awaited gives None.
+%typemap(in, numinputs=0) ujoin_work **out_work (ujoin_work *made = nullptr) "$1 = &made;"
+%typemap(argout) ujoin_work **out_work %{
+    if (made$argnum) {
+        Py_XDECREF($result);
+        $result = ujoin_py::wrap<ujoin_work, ujoin_work_destroy>(std::exchange(made$argnum, nullptr), "ujoin_work");
+    }
+%}
+%typemap(freearg) ujoin_work **out_work "ujoin_work_destroy(made$argnum);"
+
+// ----------------------------------------------------------------------------------------------------------- containers
+%define UJOIN_INPUT(TYPE)
+%typemap(in) ujoin_py::TYPE * (ujoin_py::TYPE value) %{
+    if (!value.read($input)) SWIG_fail;
+    $1 = &value;
+%}
+%enddef
+UJOIN_INPUT(Strings)
+UJOIN_INPUT(Hypers)
+UJOIN_INPUT(Params)
+UJOIN_INPUT(Joinables)
+UJOIN_INPUT(Closure)
+UJOIN_INPUT(Bytes)
+UJOIN_INPUT(Shape)
+
+%typemap(in) ujoin_py::Memory *recv (ujoin_py::Memory value), ujoin_py::Memory *buffer (ujoin_py::Memory value) %{
+    if (!value.read($input, true, "$1_name")) SWIG_fail;
+    $1 = &value;
+%}
+%typemap(in) ujoin_py::Memory *send (ujoin_py::Memory value) %{
+    if ($input != Py_None && !value.read($input, false, "$1_name")) SWIG_fail;
+    $1 = &value;
+%}
+%typemap(argout) ujoin_py::Params *new_params "if (!value$argnum.attach_to($result)) SWIG_fail;"
+%typemap(in) ujoin_py::Params *new_params = ujoin_py::Params *;
+%typemap(in) ujoin_py::Params *more_params = ujoin_py::Params *;
+%typemap(argout) ujoin_py::Params *more_params "use1.box()->keep(value$argnum);"
+%typemap(in) ujoin_py::Memory *gradient (ujoin_py::Memory value) %{
+    if ($input != Py_None && !value.read($input, true, "gradient")) SWIG_fail;
+    $1 = &value;
+%}
+%typemap(argout) ujoin_py::Memory *gradient "use1.box()->keep(std::move(value$argnum));"
+%typemap(argout) ujoin_py::Closure * %{
+    Py_XDECREF($result);
+    $result = value$argnum.take_result();
+%}
+
+// A result that a flat function has built: a new reference, or NULL with an exception set.
+%typemap(out) PyObject * "$result = $1; if (!$result) SWIG_fail;"
+
+// Numbers out.
+%typemap(in, numinputs=0) int64_t *out_value (int64_t value) "value = 0; $1 = &value;"
+%typemap(argout) int64_t *out_value "Py_XDECREF($result); $result = PyLong_FromLongLong(value$argnum);"
+%typemap(in, numinputs=0) double *out_value (double value) "value = 0; $1 = &value;"
+%typemap(argout) double *out_value "Py_XDECREF($result); $result = PyFloat_FromDouble(value$argnum);"
+%typemap(in, numinputs=0) int32_t *number_or_joined (int32_t value) "value = 0; $1 = &value;"
+%typemap(argout) int32_t *number_or_joined %{
+    Py_XDECREF($result);
+    $result = result == UJOIN_JOINED ? Py_NewRef(Py_None) : PyLong_FromLong(value$argnum);
+%}
+// The bytes of a store's key; None if it did not come in time.
+%typemap(in, numinputs=0) std::string *value_or_pending (std::string value) "$1 = &value;"
+%typemap(argout) std::string *value_or_pending %{
+    Py_XDECREF($result);
+    $result = result == UJOIN_PENDING ? Py_NewRef(Py_None)
+                                      : PyBytes_FromStringAndSize(value$argnum.data(), (Py_ssize_t)value$argnum.size());
+%}
+// Structs out, as tuples.
+%define UJOIN_STRUCT_OUT(TYPE)
+%typemap(in, numinputs=0) TYPE *out (TYPE filled) %{
+    memset(&filled, 0, sizeof filled);
+    filled.size = sizeof filled;
+    $1 = &filled;
+%}
+%typemap(argout) TYPE *out %{
+    Py_XDECREF($result);
+    $result = ujoin_py::as_tuple(filled$argnum);
+    if (!$result) SWIG_fail;
+%}
+%enddef
+UJOIN_STRUCT_OUT(ujoin_group_info)
+UJOIN_STRUCT_OUT(ujoin_ctx_report)
+UJOIN_STRUCT_OUT(ujoin_ddp_report)
+UJOIN_STRUCT_OUT(ujoin_shard)
+UJOIN_STRUCT_OUT(ujoin_item)
+UJOIN_STRUCT_OUT(ujoin_worker_result)
+%typemap(in) PyObject * "$1 = $input;"
+
+// -------------------------------------------------------------------------------------------------------- flat functions
+// Each takes the place of the header's function of the same name without py_.
+%define UJOIN_FLAT(NAME)
+%ignore NAME;
+%rename(NAME) py_##NAME;
+%enddef
+%define UJOIN_FLAT_UNLOCKED(NAME)
+UJOIN_FLAT(NAME)
+%thread py_##NAME;
+%enddef
+UJOIN_FLAT(ujoin_last_missing)
+UJOIN_FLAT(ujoin_set_last_error)
+UJOIN_FLAT(ujoin_set_interrupt_check)
+UJOIN_FLAT(ujoin_set_log_sink)
+UJOIN_FLAT_UNLOCKED(ujoin_store_create)
+UJOIN_FLAT_UNLOCKED(ujoin_store_set)
+UJOIN_FLAT_UNLOCKED(ujoin_store_get)
+UJOIN_FLAT_UNLOCKED(ujoin_store_wait)
+UJOIN_FLAT_UNLOCKED(ujoin_group_create)
+UJOIN_FLAT_UNLOCKED(ujoin_all_reduce)
+UJOIN_FLAT_UNLOCKED(ujoin_broadcast)
+UJOIN_FLAT_UNLOCKED(ujoin_all_gather)
+UJOIN_FLAT_UNLOCKED(ujoin_reduce_scatter)
+UJOIN_FLAT_UNLOCKED(ujoin_barrier)
+UJOIN_FLAT(ujoin_joinable_create)
+UJOIN_FLAT_UNLOCKED(ujoin_joinable_notify)
+UJOIN_FLAT_UNLOCKED(ujoin_ctx_create)
+UJOIN_FLAT(ujoin_ctx_rounds)
+UJOIN_FLAT_UNLOCKED(ujoin_ddp_create)
+UJOIN_FLAT_UNLOCKED(zero_create)
+UJOIN_FLAT_UNLOCKED(zero_step)
+UJOIN_FLAT_UNLOCKED(zero_add_param_group)
+UJOIN_FLAT_UNLOCKED(zero_set_gradient)
+UJOIN_FLAT_UNLOCKED(zero_save)
+UJOIN_FLAT_UNLOCKED(zero_load)
+UJOIN_FLAT(ujoin_state_set)
+UJOIN_FLAT(pctx_parse_std)
+UJOIN_FLAT_UNLOCKED(pctx_create)
+UJOIN_FLAT_UNLOCKED(pctx_set_worker)
+
+%typemap(out) ujoin_status py_ujoin_set_last_error "$result = PyLong_FromLong($1);"
+
+%inline %{
+// ---- for the package: what it registers, and where its buffers lie
+static PyObject *install(PyObject *errors, PyObject *adapter) { return ujoin_py::install(errors, adapter); }
+static PyObject *leave() { return ujoin_py::leave(); }
+static PyObject *after_fork() { return ujoin_py::after_fork(); }
+static PyObject *describe(PyObject *memory, bool writable) { return ujoin_py::describe(memory, writable); }
+
+// ---- errors, hooks
+static PyObject *py_ujoin_last_missing() { return ujoin_py::last_missing(); }
+static ujoin_status py_ujoin_set_last_error(int32_t status, const char *text) { return ujoin_set_last_error(status, text); }
+static PyObject *py_ujoin_set_interrupt_check(size_t main_thread) { return ujoin_py::set_interrupt_check(main_thread); }
+static PyObject *py_ujoin_set_log_sink(int32_t level, PyObject *sink) { return ujoin_py::set_log_sink(level, sink); }
+
+// ---- store
+static ujoin_status py_ujoin_store_create(const char *url, const char *secret, int64_t timeout_ms, bool listen,
+                                          ujoin_store **out) {
+    ujoin_store_options options{};
+    options.size = sizeof options;
+    options.secret = secret;
+    options.timeout_ms = timeout_ms;
+    options.listen = listen;
+    return ujoin_store_create(url, &options, out);
+}
+static ujoin_status py_ujoin_store_set(ujoin_store *store, const char *key, ujoin_py::Bytes *value) {
+    return ujoin_store_set(store, key, value->data(), value->size());
+}
+static ujoin_status py_ujoin_store_get(ujoin_store *store, const char *key, int64_t timeout_ms,
+                                       std::string *value_or_pending) {
+    return ujoin_py::store_get(store, key, timeout_ms, *value_or_pending);
+}
+static ujoin_status py_ujoin_store_wait(ujoin_store *store, ujoin_py::Strings *keys, int64_t timeout_ms) {
+    return ujoin_store_wait(store, keys->data(), keys->size(), timeout_ms);
+}
+
+// ---- group, collectives
+static ujoin_status py_ujoin_group_create(const char *rendezvous, const char *backend, const char *name,
+                                          ujoin_store *optional, int32_t rank, int32_t world_size, int64_t timeout_ms,
+                                          int64_t rendezvous_timeout_ms, ujoin_group **out) {
+    ujoin_group_options options{};
+    options.size = sizeof options;
+    options.rendezvous = rendezvous;
+    options.backend = backend;
+    options.name = name;
+    options.store = optional;
+    options.rank = rank;
+    options.world_size = world_size;
+    options.timeout_ms = timeout_ms;
+    options.rendezvous_timeout_ms = rendezvous_timeout_ms;
+    return ujoin_group_create(&options, out);
+}
+static ujoin_status py_ujoin_all_reduce(ujoin_group *group, ujoin_py::Memory *send, ujoin_py::Memory *recv,
+                                        int32_t reduce, int64_t timeout_ms, bool async, ujoin_work **out_work) {
+    const ujoin_py::Source from(*send);
+    const ujoin_buffer to = recv->as_buffer();
+    const ujoin_py::Operation op(timeout_ms, async, out_work, send, recv);
+    return ujoin_all_reduce(group, from.get(), &to, reduce, op.options(), op.out());
+}
+static ujoin_status py_ujoin_broadcast(ujoin_group *group, ujoin_py::Memory *buffer, int32_t root, int64_t timeout_ms,
+                                       bool async, ujoin_work **out_work) {
+    const ujoin_buffer memory = buffer->as_buffer();
+    const ujoin_py::Operation op(timeout_ms, async, out_work, nullptr, buffer);
+    return ujoin_broadcast(group, &memory, root, op.options(), op.out());
+}
+static ujoin_status py_ujoin_all_gather(ujoin_group *group, ujoin_py::Memory *send, ujoin_py::Memory *recv,
+                                        int64_t timeout_ms, bool async, ujoin_work **out_work) {
+    const ujoin_py::Source from(*send);
+    const ujoin_buffer to = recv->as_buffer();
+    const ujoin_py::Operation op(timeout_ms, async, out_work, send, recv);
+    return ujoin_all_gather(group, from.get(), &to, op.options(), op.out());
+}
+static ujoin_status py_ujoin_reduce_scatter(ujoin_group *group, ujoin_py::Memory *send, ujoin_py::Memory *recv,
+                                            int32_t reduce, int64_t timeout_ms, bool async, ujoin_work **out_work) {
+    const ujoin_py::Source from(*send);
+    const ujoin_buffer to = recv->as_buffer();
+    const ujoin_py::Operation op(timeout_ms, async, out_work, send, recv);
+    return ujoin_reduce_scatter(group, from.get(), &to, reduce, op.options(), op.out());
+}
+static ujoin_status py_ujoin_barrier(ujoin_group *group, int64_t timeout_ms) {
+    ujoin_op_options options{};
+    options.size = sizeof options;
+    options.timeout_ms = timeout_ms;
+    return ujoin_barrier(group, &options);
+}
+
+// ---- join
+static ujoin_status py_ujoin_joinable_create(ujoin_group *group, PyObject *hook, const char *name,
+                                             ujoin_py::Strings *option_names, ujoin_joinable **out) {
+    return ujoin_py::joinable_create(group, hook, name, *option_names, out);
+}
+static ujoin_status py_ujoin_joinable_notify(ujoin_joinable *joinable, bool count_active, int32_t *number_or_joined) {
+    return ujoin_joinable_notify(joinable, count_active ? number_or_joined : nullptr);
+}
+static ujoin_status py_ujoin_ctx_create(ujoin_py::Joinables *joinables, ujoin_py::Hypers *hook_options,
+                                        int64_t idle_timeout_ms, int64_t skew_warning_rounds, bool disabled,
+                                        bool throw_on_exhausted, bool strict, ujoin_ctx **out) {
+    ujoin_ctx_options options{};
+    options.size = sizeof options;
+    options.idle_timeout_ms = idle_timeout_ms;
+    options.skew_warning_rounds = skew_warning_rounds;
+    options.hook_options = hook_options->data();
+    options.hook_option_count = hook_options->size();
+    options.disabled = disabled;
+    options.throw_on_exhausted = throw_on_exhausted;
+    options.strict = strict;
+    return ujoin_ctx_create(joinables->data(), joinables->size(), &options, out);
+}
+static PyObject *py_ujoin_ctx_rounds(ujoin_ctx *ctx) { return ujoin_py::ctx_rounds(ctx); }
+
+// ---- gradient reduction
+static ujoin_status py_ujoin_ddp_create(ujoin_group *group, int32_t division, int32_t gradient_kind,
+                                        bool no_initial_broadcast, int32_t source_rank, size_t first_bucket_bytes,
+                                        size_t bucket_bytes, int64_t idle_timeout_ms, ujoin_ddp **out,
+                                        ujoin_py::Params *new_params) {
+    ujoin_ddp_options options{};
+    options.size = sizeof options;
+    options.division = division;
+    options.gradient_kind = gradient_kind;
+    options.no_initial_broadcast = no_initial_broadcast;
+    options.source_rank = source_rank;
+    options.first_bucket_bytes = first_bucket_bytes;
+    options.bucket_bytes = bucket_bytes;
+    options.idle_timeout_ms = idle_timeout_ms;
+    options.release = ujoin_py::give_back;
+    options.release_data = new_params->lend();
+    return ujoin_ddp_create(group, new_params->data(), new_params->size(), &options, out);
+}
+
+// ---- optimizer
+static ujoin_status py_zero_create(ujoin_group *group, int32_t optimizer, ujoin_py::Hypers *hyper, int64_t idle_timeout_ms,
+                                   ujoin_zero **out, ujoin_py::Params *new_params) {
+    ujoin_zero_options options{};
+    options.size = sizeof options;
+    options.hyper = hyper->data();
+    options.hyper_count = hyper->size();
+    options.idle_timeout_ms = idle_timeout_ms;
+    options.release = ujoin_py::give_back;
+    options.release_data = new_params->lend();
+    return zero_create(group, optimizer, new_params->data(), new_params->size(), &options, out);
+}
+static ujoin_status py_zero_step(ujoin_zero *zero, ujoin_py::Closure *closure) {
+    ujoin_step_options options{};
+    options.size = sizeof options;
+    options.closure = closure->function();
+    options.closure_data = closure;
+    return zero_step(zero, &options);
+}
+static ujoin_status py_zero_add_param_group(ujoin_zero *zero, ujoin_py::Params *more_params, ujoin_py::Hypers *hyper) {
+    return zero_add_param_group(zero, more_params->data(), more_params->size(), hyper->data(), hyper->size());
+}
+static ujoin_status py_zero_set_gradient(ujoin_zero *zero, size_t index, ujoin_py::Memory *gradient) {
+    return zero_set_gradient(zero, index, gradient->as_buffer().data);
+}
+static ujoin_status py_zero_save(ujoin_zero *zero, const char *path, ujoin_state *optional, int32_t parts, bool no_sync) {
+    ujoin_save_options options{};
+    options.size = sizeof options;
+    options.extra = optional;
+    options.parts = parts;
+    options.no_sync = no_sync;
+    return zero_save(zero, path, &options);
+}
+static ujoin_status py_zero_load(ujoin_zero *zero, const char *path, int32_t parts, ujoin_state **out) {
+    ujoin_save_options options{};
+    options.size = sizeof options;
+    options.parts = parts;
+    return zero_load(zero, path, &options, out);
+}
+
+// ---- state
+static ujoin_status py_ujoin_state_set(ujoin_state *state, int32_t kind, int32_t owner, int32_t group, const char *param,
+                                       const char *key, double number, ujoin_py::Bytes *data, int32_t dtype,
+                                       ujoin_py::Shape *shape) {
+    ujoin_item item{};
+    item.size = sizeof item;
+    item.param = param;
+    item.key = key;
+    item.data = data->data();
+    item.bytes = data->size();
+    item.shape = shape->data();
+    item.number = number;
+    item.kind = kind;
+    item.dtype = dtype;
+    item.ndim = static_cast<int32_t>(shape->size());
+    item.owner = owner;
+    item.group = group;
+    return ujoin_state_set(state, &item);
+}
+
+// ---- worker processes
+static PyObject *py_pctx_parse_std(const char *text, int32_t nprocs) { return ujoin_py::parse_std(text, nprocs); }
+static ujoin_status py_pctx_create(const char *name, const char *program, ujoin_py::Strings *args, const char *log_dir,
+                                   const char *run_id, const char *prefix, int64_t grace_ms, int64_t drain_ms,
+                                   int64_t partial_line_ms, int32_t nprocs, int32_t first_rank, int32_t restart_count,
+                                   int32_t redirects, int32_t tee, int32_t containment, bool same_session,
+                                   ujoin_pctx **out) {
+    ujoin_pctx_spec spec{};
+    spec.size = sizeof spec;
+    spec.name = name;
+    spec.program = program;
+    spec.args = args->data();
+    spec.arg_count = args->size();
+    spec.log_dir = log_dir;
+    spec.run_id = run_id;
+    spec.prefix = prefix;
+    spec.grace_ms = grace_ms;
+    spec.drain_ms = drain_ms;
+    spec.partial_line_ms = partial_line_ms;
+    spec.nprocs = nprocs;
+    spec.first_rank = first_rank;
+    spec.restart_count = restart_count;
+    spec.redirects = redirects;
+    spec.tee = tee;
+    spec.containment = containment;
+    spec.same_session = same_session;
+    return pctx_create(&spec, out);
+}
+static ujoin_status py_pctx_set_worker(ujoin_pctx *pctx, int32_t rank, const char *program, ujoin_py::Strings *args,
+                                       const char *directory, int32_t redirects, int32_t tee) {
+    ujoin_worker worker{};
+    worker.size = sizeof worker;
+    worker.program = program;
+    worker.args = args->given() ? args->data() : nullptr;
+    worker.arg_count = args->size();
+    worker.directory = directory;
+    worker.redirects = redirects;
+    worker.tee = tee;
+    return pctx_set_worker(pctx, rank, &worker);
+}
+%}
