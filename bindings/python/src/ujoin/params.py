@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters and gradients as programs have them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from . import _ujoin
+from .errors import invalid
+from .types import Memory
+
+Params: TypeAlias = "Mapping[str, Memory] | Iterable[Memory] | Iterable[tuple[str, Memory]]"
+"""Parameters: a dict by name, arrays (their names are their indices), or pairs (name, array)."""
+
+Gradients: TypeAlias = "Mapping[str, Memory | None] | Sequence[Memory | None] | None"
+"""Gradients of parameters: by name, or in their order. None: those that the program has named before (`tensor.grad`, or the
+gradients of a `DistributedDataParallel` over the same memory)."""
+
+
+class Param(Protocol):
+    """One parameter as the library takes it."""
+
+    name: str
+    data: Any
+    grad: Any
+
+
+def named(params: Params) -> list[tuple[str, Any]]:
+    """Names and arrays, in order."""
+    if isinstance(params, Mapping):
+        return list(params.items())
+    items: list[Any] = list(params)
+    if all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in items):
+        return [(name, array) for name, array in items]
+    return [(str(index), array) for index, array in enumerate(items)]
+
+
+class Reducer(Protocol):
+    """What knows the gradients of parameters."""
+
+    def gradient_at(self, address: int) -> Any | None:
+        """The gradient of the parameter that lies there."""
+
+
+_lock = threading.Lock()
+_reducers: list[weakref.ref[Reducer]] = []
+
+
+def remember(reducer: Reducer) -> None:
+    """From now on the gradients of this reducer are found by the memory of its parameters, as long as it lives."""
+    with _lock:
+        _reducers[:] = [known for known in _reducers if known() is not None]
+        _reducers.append(weakref.ref(reducer))
+
+
+def _known_gradient(array: Any) -> Any | None:
+    grad = getattr(array, "grad", None)
+    if grad is not None:
+        return grad
+    address = _ujoin.describe(array, False)[0]
+    with _lock:
+        reducers = [known() for known in reversed(_reducers)]
+    return next((g for r in reducers if r is not None and (g := r.gradient_at(address)) is not None), None)
+
+
+def with_gradients(params: Params, grads: Gradients, what: str) -> list[tuple[str, Any, Any]]:
+    """Tuples (name, array, gradient or None); an error names the parameter whose gradient is not known."""
+    pairs = named(params)
+    if grads is None:
+        triples = [(name, array, _known_gradient(array)) for name, array in pairs]
+        for name, _, grad in triples:
+            if grad is None:
+                raise invalid(f'{what}: no gradient is known for parameter "{name}"; give grads (None in it: has none yet)')
+        return triples
+    if isinstance(grads, Mapping):
+        unknown = [name for name in grads if name not in dict(pairs)]
+        missing = [name for name, _ in pairs if name not in grads]
+        if unknown or missing:
+            raise invalid(f"{what}: grads has no parameter's name in {unknown}, and lacks {missing}")
+        return [(name, array, grads[name]) for name, array in pairs]
+    listed = list(grads)
+    if len(listed) != len(pairs):
+        raise invalid(f"{what}: {len(listed)} gradients for {len(pairs)} parameters")
+    return [(name, array, grad) for (name, array), grad in zip(pairs, listed, strict=True)]
