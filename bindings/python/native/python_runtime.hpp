@@ -295,9 +295,10 @@ class Memory {
     /// into one of them or into a DLPack capsule.
     bool read(PyObject *object, bool writable, const char *name, bool with_shape = false) {
         if (PyTuple_Check(object)) return read_pair(object, writable, name, with_shape);
-        if (PyObject_CheckBuffer(object) && read_buffer(object, 0, writable, name, with_shape)) return true;
-        if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_BufferError) && !PyErr_ExceptionMatches(PyExc_ValueError))
-            return false;
+        if (PyObject_CheckBuffer(object)) {
+            if (read_buffer(object, 0, writable, name, with_shape)) return true;
+            if (!is_owners_refusal()) return false;
+        }
         return read_adapted(object, writable, name, with_shape);
     }
 
@@ -348,40 +349,30 @@ class Memory {
                    : "element type \"" + format + "\" is none of float32, float64, float16, int32, int64, uint8; for bfloat16 "
                                                   "give a pair (buffer, DType.BF16)";
         release();
-        PyErr_Clear();
-        refuse(UJOIN_E_INVALID, std::string(name) + ": " + text);
-        PyObject *error = fetch_exception(); // neither BufferError nor retried by the adapter
-        throw_exception(error);
-        return false;
+        return refuse(UJOIN_E_INVALID, std::string(name) + ": " + text);
     }
 
+    /// Whether the pending exception is that of an object that does not export its memory like this: not one of ours.
+    static bool is_owners_refusal() {
+        if (PyErr_ExceptionMatches(PyExc_BufferError)) return true;
+        PyObject *type = PyErr_Occurred();
+        return type == PyExc_ValueError;
+    }
+
+    /// By the package's adapter. `object` may have refused already, which is what is told if there is no other way.
     bool read_adapted(PyObject *object, bool writable, const char *name, bool with_shape) {
         Ref first(PyErr_Occurred() ? fetch_exception() : nullptr);
-        const Ref type(PyObject_Type(object));
-        if (first && g_errors && is_ours(first.get())) { // its dtype has been refused
-            const Ref adapted(PyObject_CallFunctionObjArgs(g_adapter, object, nullptr));
-            if (!adapted) return false;
-            if (adapted.get() == Py_None) {
-                throw_exception(first.take());
-                return false;
-            }
-            return read_result(adapted.get(), writable, name, with_shape);
-        }
-        const Ref adapted(g_adapter ? PyObject_CallFunctionObjArgs(g_adapter, object, nullptr) : nullptr);
-        if (!adapted) return false;
-        if (adapted.get() != Py_None) return read_result(adapted.get(), writable, name, with_shape);
+        const Ref adapted(PyObject_CallFunctionObjArgs(g_adapter, object, nullptr));
+        if (adapted && adapted.get() != Py_None) return read_result(adapted.get(), writable, name, with_shape);
+        if (!adapted && !(first && is_owners_refusal())) return false;
+        PyErr_Clear();
         if (first) {
             throw_exception(first.take());
             return explain(object, writable, name);
         }
+        const Ref type(PyObject_Type(object));
         PyErr_Format(PyExc_TypeError, "%s: %R has neither the buffer protocol nor DLPack", name, type.get());
         return false;
-    }
-
-    static bool is_ours(PyObject *error) {
-        const Ref key(PyLong_FromLong(UJOIN_E_INVALID));
-        PyObject *type = key ? PyDict_GetItemWithError(g_errors, key.get()) : nullptr;
-        return type && PyObject_IsInstance(error, type) == 1;
     }
 
     bool read_result(PyObject *adapted, bool writable, const char *name, bool with_shape) {
@@ -434,12 +425,8 @@ class Memory {
 
     /// Says in our words what a buffer's owner refused, with its own error as the cause.
     bool explain(PyObject *object, bool writable, const char *name) {
-        if (!PyErr_ExceptionMatches(PyExc_BufferError) && !PyErr_ExceptionMatches(PyExc_ValueError)) return false;
+        if (!is_owners_refusal()) return false;
         PyObject *cause = fetch_exception();
-        if (g_errors && is_ours(cause)) {
-            throw_exception(cause);
-            return false;
-        }
         Py_buffer any{};
         std::string text = "the memory cannot be used";
         if (PyObject_GetBuffer(object, &any, PyBUF_FULL_RO) == 0) {

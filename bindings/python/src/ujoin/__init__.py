@@ -10,8 +10,8 @@
                 backward(x, y, ready=ddp.ready)
             opt.step()
 
-Rules. **Memory** is the program's: arrays are used where they lie, and held (a `bytearray` cannot be resized) until the
-call has returned, the `Work` has its final status, or the object over them has ended. **Threads**: any, one call at a time per
+Rules. **Memory** is the program's: arrays are used where they lie, and held (a `bytearray` cannot be resized) until a call
+has returned, the `Work` has its final status, or the object over them has ended. **Threads**: any, one call at a time per
 object, except where "from any thread" is said; a second call raises `StateError`. Every call that can wait releases the
 interpreter lock. **Signals**: Ctrl-C, and any other signal with a handler, ends a wait of the main thread. **Errors** are
 `ujoin.Error`s that name rank, operation and cause; a failed operation breaks its group. **Fork**: the child makes objects of

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sharded optimizer and its state."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import ujoin
+from conftest import on_ranks
+from ujoin import ItemKind, ItemOwner, SavePart, State
+
+STEPS = 4
+
+
+def adamw(w: Any, gradients: list[Any], lr: float) -> Any:
+    m = v = np.zeros_like(w)
+    w = w.copy()
+    for step, g in enumerate(gradients, 1):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        w -= lr * 0.01 * w
+        w -= lr * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+    return w
+
+
+def model() -> tuple[dict[str, Any], dict[str, Any]]:
+    return {"a": np.arange(6.0).reshape(2, 3), "b": np.ones(4)}, {"a": np.zeros((2, 3)), "b": np.zeros(4)}
+
+
+def gradients(name: str, step: int) -> Any:
+    return (step + 1) * np.linspace(-1, 1, 6 if name == "a" else 4)
+
+
+def train(opt: Any, grads: dict[str, Any], steps: range) -> None:
+    for step in steps:
+        for name, grad in grads.items():
+            grad.reshape(-1)[:] = gradients(name, step)
+        opt.step()
+
+
+def test_adamw_equals_the_formula_on_each_rank() -> None:
+    def body(group: ujoin.Group) -> None:
+        params, grads = model()
+        opt = ujoin.ZeroRedundancyOptimizer(params, "adamw", grads=grads, group=group, lr=0.1)
+        train(opt, grads, range(STEPS))
+        for name, start in model()[0].items():
+            expected = adamw(start.reshape(-1), [gradients(name, s) for s in range(STEPS)], 0.1)
+            np.testing.assert_allclose(params[name].reshape(-1), expected, rtol=1e-12)
+        assert {(s.param, s.offset, s.count, s.group) for s in opt.shards} == {("a", 0, 6, 0), ("b", 0, 4, 0)}
+        assert sorted(s.rank for s in opt.shards) == [0, 1]
+        group.close()
+
+    on_ranks(2, body)
+
+
+def test_hyper_parameters(alone: ujoin.Group) -> None:
+    class AdamW:  # a class by its name
+        pass
+
+    params, grads = model()
+    opt = ujoin.ZeroRedundancyOptimizer(params, AdamW, grads=grads, group=alone, betas=(0.8, 0.9), eps=1e-6)
+    (group,) = opt.param_groups
+    assert dict(group) == {
+        "lr": 1e-3, "beta1": 0.8, "beta2": 0.9, "eps": 1e-6, "weight_decay": 0.01, "amsgrad": 0, "maximize": 0,
+    }  # fmt: skip
+    assert group.params == ["a", "b"]
+    group["lr"] = 0.5
+    opt.set_hyper("eps", 1e-7)
+    assert (opt.param_groups[0]["lr"], group["eps"]) == (0.5, 1e-7)
+    for wrong in ("rate", "a\u00e9"):
+        with pytest.raises(ujoin.InvalidError, match=r"lr, beta1, beta2"):
+            group[wrong] = 1
+    with pytest.raises(TypeError, match="cannot be deleted"):
+        del group["lr"]
+    with pytest.raises(ujoin.InvalidError, match="expected one of sgd, adam, adamw"):
+        ujoin.ZeroRedundancyOptimizer(params, "lion", grads=grads, group=alone)
+    with pytest.raises(ujoin.InvalidError, match="momentums"):
+        ujoin.ZeroRedundancyOptimizer(params, "sgd", grads=grads, group=alone, momentums=1)
+
+
+def test_param_groups(alone: ujoin.Group) -> None:
+    values = [np.ones(2) for _ in range(3)]
+    ones = [np.ones(2) for _ in range(3)]
+    opt = ujoin.ZeroRedundancyOptimizer(
+        [{"params": values[:1], "grads": ones[:1]}, {"params": values[1:2], "grads": ones[1:2], "lr": 0.5}],
+        "sgd",
+        group=alone,
+        lr=0.25,
+    )
+    opt.add_param_group({"params": {"named": values[2]}, "grads": {"named": ones[2]}, "lr": 1})
+    assert [group["lr"] for group in opt.param_groups] == [0.25, 0.5, 1]
+    assert [group.params for group in opt.param_groups] == [["0"], ["1"], ["named"]]
+    opt.step()
+    assert [v.tolist() for v in values] == [[0.75] * 2, [0.5] * 2, [0] * 2]
+    opt.zero_grad()
+    assert [g.tolist() for g in ones] == [[0, 0]] * 3
+    opt.set_gradient("named", None)
+    opt.set_gradient(0, np.full(2, 2.0))
+    opt.step()
+    assert [v.tolist() for v in values] == [[0.25] * 2, [0.5] * 2, [0] * 2]
+    with pytest.raises(ujoin.InvalidError, match="another size or type"):
+        opt.set_gradient(0, np.ones(3))
+    with pytest.raises(ujoin.InvalidError, match="there is no parameter 3; there are 3"):
+        opt.set_gradient(3, None)
+    with pytest.raises(ujoin.InvalidError, match='no parameter is called "x"; there are 0, 1, named'):
+        opt.set_gradient("x", None)
+    with pytest.raises(ujoin.InvalidError, match="param groups"):
+        ujoin.ZeroRedundancyOptimizer([{"params": values}], "sgd", grads=ones, group=alone)
+
+
+def test_closure(alone: ujoin.Group) -> None:
+    w, g = np.ones(2), np.zeros(2)
+    opt = ujoin.ZeroRedundancyOptimizer([w], "sgd", grads=[g], group=alone, lr=0.5)
+
+    def closure() -> str:
+        g[:] = 1
+        return "loss"
+
+    assert opt.step(closure) == "loss"
+    assert w.tolist() == [0.5, 0.5]
+    assert opt.step() is None
+
+    def broken() -> float:
+        raise ArithmeticError("nan")
+
+    with pytest.raises(ujoin.CallbackError, match=r"zero_step.*ArithmeticError: nan") as failed:
+        opt.step(broken)
+    assert isinstance(failed.value.__cause__, ArithmeticError)
+
+    def exits() -> float:
+        raise SystemExit(3)
+
+    other = ujoin.ZeroRedundancyOptimizer([w], "sgd", grads=[g], group=ujoin.Group(backend="self", world_size=1))
+    with pytest.raises(SystemExit):
+        other.step(exits)
+
+
+def test_an_object_is_not_called_from_its_own_callback() -> None:
+    group = ujoin.Group(backend="self", world_size=1)
+    w = np.ones(2)
+    opt = ujoin.ZeroRedundancyOptimizer([w], "sgd", grads=[w.copy()], group=group)
+    with pytest.raises(ujoin.CallbackError) as failed:
+        opt.step(opt.step)
+    assert "own callbacks" in str(failed.value.__cause__)
+    assert isinstance(failed.value.__cause__, ujoin.StateError)
+
+
+def test_save_and_load_go_on_alike(tmp_path: pathlib.Path) -> None:
+    both = SavePart.STATE | SavePart.PARAMETERS
+
+    def body(group: ujoin.Group) -> None:
+        params, grads = model()
+        opt = ujoin.ZeroRedundancyOptimizer(params, "adam", grads=grads, group=group, lr=0.1)
+        train(opt, grads, range(2))
+        extra = {"epoch": 3, "name": f"rank {group.rank}", "rng": b"\0\1"}
+        opt.save(tmp_path / "saved", parts=both, extra=extra)
+        train(opt, grads, range(2, 4))
+        expected = {name: value.copy() for name, value in params.items()}
+
+        params, grads = model()
+        opt = ujoin.ZeroRedundancyOptimizer(params, "adam", grads=grads, group=group, lr=0.7)
+        own = opt.load(tmp_path / "saved", parts=both)
+        assert own.values() == {"epoch": 3.0, "name": f"rank {group.rank}", "rng": b"\0\1"}
+        assert opt.param_groups[0]["lr"] == 0.1
+        train(opt, grads, range(2, 4))
+        for name, value in params.items():
+            assert value.tobytes() == expected[name].tobytes()
+        with pytest.raises(ujoin.SystemError, match="nowhere") as failed:
+            opt.load(tmp_path / "nowhere")
+        assert isinstance(failed.value, OSError)
+        assert failed.value.errno == 2
+        group.close()
+
+    on_ranks(2, body)
+
+
+def test_consolidated_state_moves_to_another_optimizer() -> None:
+    def body(group: ujoin.Group) -> None:
+        params, grads = model()
+        opt = ujoin.ZeroRedundancyOptimizer(params, "adam", grads=grads, group=group, lr=0.1)
+        train(opt, grads, range(2))
+        opt.consolidate_state_dict(to=0)
+        if group.rank != 0:
+            with pytest.raises(ujoin.StateError):
+                opt.state_dict()
+            return
+        state = opt.state_dict()
+        items = {(item.param, item.key): item for item in state}
+        moment = items["a", "exp_avg"]
+        assert (moment.kind, moment.owner, moment.dtype) == (ItemKind.TENSOR, ItemOwner.PARAM, ujoin.DType.F64)
+        assert moment.shape == (2, 3)
+        expected = 0.9 * 0.1 * gradients("a", 0) + 0.1 * gradients("a", 1)
+        np.testing.assert_allclose(np.asarray(moment.value), expected.reshape(2, 3), rtol=1e-12)
+        assert items["b", "step"].value == 2.0
+
+        other_params, other_grads = model()
+        for name, value in params.items():
+            other_params[name][:] = value
+        single = ujoin.Group(backend="self", world_size=1)
+        other = ujoin.ZeroRedundancyOptimizer(other_params, "adam", grads=other_grads, group=single)
+        other.load_state_dict(state)
+        assert other.param_groups[0]["lr"] == 0.1
+        other.consolidate_state_dict()
+        again = {(item.param, item.key): item.value for item in other.state_dict()}
+        assert bytes(again["a", "exp_avg_sq"]) == bytes(items["a", "exp_avg_sq"].value)  # type: ignore[arg-type]
+
+    on_ranks(2, body)
+
+
+def test_state_by_hand() -> None:
+    state = State({"text": "h\u00e9", "number": 2, "bytes": b"\0"})
+    state["text"] = "again"
+    tensor = np.arange(6, dtype=np.float32).reshape(2, 3)
+    state.set("exp_avg", tensor, owner=ItemOwner.PARAM, param="w")
+    state.set("half", (np.array([0x3C00], np.uint16), ujoin.DType.F16), owner=ItemOwner.PARAM, param="w")
+    state.set("lr", 0.5, owner=ItemOwner.GROUP, group=0)
+    assert len(state) == 6
+    assert state.values() == {"text": "again", "number": 2.0, "bytes": b"\0"}
+    assert (state["text"], state["number"], state["bytes"]) == ("again", 2.0, b"\0")
+    items = {item.key: item for item in state}
+    assert np.asarray(items["exp_avg"].value).tolist() == tensor.tolist()
+    assert np.asarray(items["half"].value).view(np.float16).tolist() == [1.0]
+    assert items["lr"].owner == ItemOwner.GROUP
+    assert items["exp_avg"].param == "w"
+    with pytest.raises(ujoin.InvalidError, match="missing"):
+        state["missing"]
+    with pytest.raises(ujoin.InvalidError, match="not None"):
+        state.set("none", None)  # type: ignore[arg-type]
+
+
+def test_parameters_saved_alone_are_one_file(alone: ujoin.Group, tmp_path: pathlib.Path) -> None:
+    params, grads = model()
+    opt = ujoin.ZeroRedundancyOptimizer(params, "sgd", grads=grads, group=alone)
+    opt.save(tmp_path / "model.safetensors", parts=SavePart.PARAMETERS, sync=False)
+    raw = (tmp_path / "model.safetensors").read_bytes()
+    assert params["a"].tobytes() in raw
+    assert params["b"].tobytes() in raw
+    with pytest.raises(ujoin.InvalidError, match="extra"):
+        opt.save(tmp_path / "x", parts=SavePart.PARAMETERS, extra={"a": 1})
