@@ -65,6 +65,7 @@ void Watch::poll_lives() {
 
 /// The order matters: a failure is seen first, then the part is read. A rank that finished and left between the two is
 /// not to blame. A dead rank gets its mark only when it is blamed: one that ended in peace is no cause of later failures.
+/// One that was aborted has ended the group for all, also for those who still wait for a third rank.
 void Watch::blame(const Look &part, const std::string &what) {
     int32_t blamed = -1;
     bool blamed_dead = false;
@@ -72,7 +73,7 @@ void Watch::blame(const Look &part, const std::string &what) {
         if (r == rank_) continue;
         const bool dead = dead_[static_cast<size_t>(r)].load(std::memory_order_acquire);
         const Fate seen = fate(r);
-        if ((!dead && seen == Fate::none) || part(r)) continue;
+        if ((!dead && seen == Fate::none) || (!aborted(r, seen) && part(r))) continue;
         const bool lost = seen == Fate::lost || (dead && seen == Fate::none);
         if (blamed < 0 || (lost && !blamed_dead)) { // a death comes before those who gave up because of it
             blamed = r;
@@ -86,6 +87,11 @@ void Watch::blame(const Look &part, const std::string &what) {
     const Error error = cause_of(blamed, what);
     mark(Fate::failed, error.text(), error.code(), blamed);
     throw error;
+}
+
+/// By its program, or by Ctrl-C; not by its own deadline: others' may be longer.
+bool Watch::aborted(int32_t rank, Fate seen) const {
+    return seen == Fate::failed && (line(rank).code == UJOIN_E_ABORTED || line(rank).code == UJOIN_E_CALLBACK);
 }
 
 /// The error about the first cause behind a blamed rank. A cause was marked before those who name it, so this ends.

@@ -30,8 +30,8 @@ struct alignas(64) FateLine {
 };
 static_assert(sizeof(FateLine) == 256);
 
-/// Notices the failure of ranks and decides who is to blame for a wait. A rank is blamed only if it has failed and its part
-/// of that wait, read after the failure was seen, is not done.
+/// Notices the failure of ranks and decides who is to blame for a wait. A rank is blamed if it has failed and its part of
+/// that wait, read after the failure was seen, is not done; one that was aborted always is.
 class Watch {
   public:
     /// `fates` by rank. `pidfds` by rank, or empty where ranks are threads. `events` = every event count that any rank may
@@ -93,6 +93,7 @@ class Watch {
     [[noreturn]] void give_up_late(const Look &part, const std::string &what);
     void poll_lives();
     void blame(const Look &part, const std::string &what);
+    bool aborted(int32_t rank, Fate seen) const;
     Error cause_of(int32_t blamed, const std::string &what) const;
     FateLine &line(int32_t rank) const { return *fates_[static_cast<size_t>(rank)]; }
     std::string reason(int32_t rank) const;

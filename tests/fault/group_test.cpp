@@ -79,6 +79,28 @@ TEST_P(GroupFaults, abort_wakes_everybody_with_the_reason) {
     });
 }
 
+TEST_P(GroupFaults, an_aborted_rank_ends_the_waits_for_a_third_one) {
+    on_ranks(3, [](Group &group) {
+        static thread_local bool interrupted;
+        interrupted = group.rank() == 0;
+        if (group.rank() == 2) {
+            while (group.board().watch().fate(1) == Fate::none) usleep(1000); // never enters
+            return;
+        }
+        // Rank 0 has done its part of the barrier when it is interrupted; rank 1 would wait for rank 2 for ever.
+        const auto check = [](void *) -> ujoin_status { return interrupted ? UJOIN_E_CALLBACK : UJOIN_OK; };
+        ujoin_set_interrupt_check(check, nullptr, nullptr);
+        std::string text;
+        std::vector<int32_t> ranks;
+        const ujoin_status status = status_of([&] { group.barrier(); }, &text, &ranks);
+        EXPECT_EQ(status, group.rank() == 0 ? UJOIN_E_CALLBACK : UJOIN_E_ABORTED) << text;
+        if (group.rank() == 0) return;
+        EXPECT_EQ(ranks, std::vector<int32_t>{0}) << text;
+        EXPECT_NE(text.find("rank 0 gave up"), std::string::npos) << text;
+        ujoin_set_interrupt_check(nullptr, nullptr, nullptr);
+    });
+}
+
 TEST_P(GroupFaults, abort_from_another_thread_ends_a_wait) {
     on_ranks(2, [](Group &group) {
         if (group.rank() == 1) {
