@@ -1,0 +1,3 @@
+module ujoin.dev/go
+
+go 1.24

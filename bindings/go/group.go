@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ujoin
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"ujoin.dev/go/internal/cujoin"
+)
+
+// Group is a set of ranks that communicate.
+type Group struct {
+	r       *ref
+	rank    int
+	size    int
+	dropped *atomic.Int64 // operations in flight whose Work was dropped without Wait
+}
+
+// GroupOptions of NewGroup; the zero value of a field is its default.
+type GroupOptions struct {
+	Rendezvous        string        // "env://" (default), "tcp://host:port", "file:///path", "local://name" (goroutines)
+	Backend           string        // "auto" (default), "self" (one rank), "local" (goroutines), "shm" (one host)
+	Name              string        // tells apart several groups of one rendezvous
+	Store             *Store        // instead of a rendezvous: meet here; the group keeps it alive
+	Rank              int           // counts only if WorldSize is set; else from the environment
+	WorldSize         int           //
+	Timeout           time.Duration // deadline of a collective; default: variable UJOIN_TIMEOUT_MS, else 10 minutes
+	RendezvousTimeout time.Duration // default 5 minutes; the context's deadline if that is nearer
+}
+
+// NewGroup makes a group: ranks meet, agree on a backend, attach. options nil: by the environment, as ujoin-run sets it.
+// Collective. ErrTimeout: the text names the ranks that came; ErrMismatch: ranks differ in size, backend or options;
+// ErrUnsupported: who could not use the backend, and why.
+func NewGroup(ctx context.Context, options *GroupOptions) (*Group, error) {
+	const op = "NewGroup"
+	o := GroupOptions{}
+	if options != nil {
+		o = *options
+	}
+	if err := checkText(op, o.Rendezvous, o.Backend, o.Name); err != nil {
+		return nil, err
+	}
+	c, err := begin(ctx, op, timed)
+	if err != nil {
+		return nil, err
+	}
+	var store uintptr
+	if o.Store != nil {
+		if err := o.Store.r.share(op); err != nil {
+			return nil, err
+		}
+		defer o.Store.r.unshare()
+		store = o.Store.r.pointer
+	}
+	pointer := new(uintptr)
+	f := cujoin.GroupCreate(o.Rendezvous, o.Backend, o.Name, store, o.Rank, o.WorldSize, millisOption(o.Timeout),
+		opMillis(ctx, o.RendezvousTimeout), c.pointer(), unsafe.Pointer(pointer))
+	if err := c.end(f); err != nil {
+		return nil, err
+	}
+	g := &Group{r: newRef("group", *pointer, cujoin.GroupDestroy), dropped: new(atomic.Int64)}
+	g.rank, g.size = cujoin.GroupRank(*pointer), cujoin.GroupSize(*pointer)
+	runtime.AddCleanup(g, (*ref).close, g.r)
+	return g, nil
+}
+
+// Rank is this process's rank, 0 to Size - 1.
+func (g *Group) Rank() int { return g.rank }
+
+// Size is the number of ranks.
+func (g *Group) Size() int { return g.size }
+
+// GroupInfo is what the ranks agreed on.
+type GroupInfo struct {
+	Backend   string // what "auto" chose
+	Rank      int
+	WorldSize int
+	LocalRank int // among the ranks of this host
+	LocalSize int
+	Progress  bool // work advances by itself; false: only inside calls (fewer processors than ranks)
+}
+
+// Info tells what was agreed.
+func (g *Group) Info() (GroupInfo, error) {
+	const op = "Group.Info"
+	if err := g.r.share(op); err != nil {
+		return GroupInfo{}, err
+	}
+	defer g.r.unshare()
+	facts := new([5]int64)
+	if f := cujoin.GroupInfo(g.r.pointer, unsafe.Pointer(facts)); f != nil {
+		return GroupInfo{}, errorOf(f, nil)
+	}
+	return GroupInfo{cujoin.GroupBackend(g.r.pointer), int(facts[0]), int(facts[1]), int(facts[2]), int(facts[3]),
+		facts[4] != 0}, nil
+}
+
+// Barrier returns when every rank has come here. Collective. Past the deadline ErrTimeout, with the missing ranks.
+func (g *Group) Barrier(ctx context.Context) error {
+	return run(ctx, g, "Group.Barrier", operation{kind: barrier})
+}
+
+// Shutdown waits until all operations of this rank are complete and every rank has come here, then ends the group:
+// later operations are ErrState. Collective. ErrPending: not before the context's end; call again, or Close. It is also
+// where one learns of work that was dropped without Wait (ErrState; the group is ended all the same).
+func (g *Group) Shutdown(ctx context.Context) error {
+	const op = "Group.Shutdown"
+	c, err := g.r.begin(ctx, op, timed)
+	if err != nil {
+		return err
+	}
+	defer g.r.leave()
+	if err := c.waited(cujoin.GroupClose(g.r.pointer, waitMillis(ctx), c.pointer())); err != nil {
+		return err
+	}
+	if n := g.dropped.Load(); n > 0 {
+		return failed(StatusState, op, fmt.Sprintf("%d operations in flight were dropped without Wait", n))
+	}
+	return nil
+}
+
+// Abort gives up: everything on this group ends with ErrAborted on every rank, within a second; the reason becomes part of
+// their texts. The group is broken from then on.
+func (g *Group) Abort(reason string) {
+	if g.r.share("Group.Abort") == nil {
+		cujoin.GroupAbort(g.r.pointer, withoutNUL(reason))
+		g.r.unshare()
+	}
+}
+
+// Close drops the group and waits for nobody; without Shutdown it says goodbye: a peer's later operation is ErrPeerLost.
+// Objects made from the group go on.
+func (g *Group) Close() error {
+	g.r.close()
+	return nil
+}
+
+func withoutNUL(text string) string { return strings.ReplaceAll(text, "\x00", "\\0") }

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cujoin is the raw wrapper of ujoin.h: what SWIG makes (ujoin.go, cujoin_wrap.c, from bindings/swig), and by
+// hand the way of errors and callbacks between C and Go.
+package cujoin
+
+/*
+#cgo pkg-config: ujoin
+#cgo ujoin_static LDFLAGS: -Wl,--as-needed -l:libujoin.a -l:libuv_a.a -l:libstdc++.a -lm -lpthread -ldl
+#include "bridge.h"
+#include <stdlib.h>
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime/cgo"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Failure is a call's status that is not OK, with what the library says about it.
+type Failure struct {
+	Status, Errno int32
+	Ranks         []int32
+	Text          string
+}
+
+var plain = [...]Failure{{}, {Status: C.UJOIN_PENDING}, {Status: C.UJOIN_JOINED}}
+
+// TakeFailure turns what the C side has boxed into a Failure: nil for OK, a shared one for a status that is no error.
+func TakeFailure(box uintptr) *Failure {
+	if box == 0 {
+		return nil
+	}
+	if box < uintptr(len(plain)) {
+		return &plain[box]
+	}
+	f := *(**C.ujgo_failure)(unsafe.Pointer(&box)) // C memory, given as a number
+	if f.is_static != 0 {
+		return &Failure{Status: int32(f.status), Text: "no memory"}
+	}
+	defer C.free(unsafe.Pointer(f))
+	failure := &Failure{Status: int32(f.status), Errno: int32(f.system_errno), Text: C.GoString(f.text)}
+	if f.rank_count > 0 {
+		failure.Ranks = append(failure.Ranks, unsafe.Slice((*int32)(unsafe.Pointer(f.ranks)), f.rank_count)...)
+	}
+	return failure
+}
+
+// Call is what a call into the library shares with those that act on it meanwhile: whoever sets Cancelled ends it within
+// a tenth of a second, and callbacks leave here what the call has to return or raise. C reads the flag, nothing else.
+type Call struct {
+	Cancelled atomic.Int32 // first: C knows its place
+	Err       error        // of the last callback that failed
+	Panic     any          // the value of the first panic in a callback
+}
+
+// Pointer is what the wrapper's functions take; nil stays nil.
+func (c *Call) Pointer() unsafe.Pointer { return unsafe.Pointer(c) }
+
+// HookArgs is ujoin_hook_args.
+type HookArgs struct {
+	Round                 int64
+	Active, Authoritative int32
+	LastJoiner            bool
+	Options               map[string]float64
+}
+
+// The types of what a handle given to the C side holds.
+type (
+	// HookFunc runs a main or a post hook.
+	HookFunc func(post bool, args HookArgs) error
+	// ClosureFunc computes gradients anew.
+	ClosureFunc func() error
+	// LogFunc receives a log line.
+	LogFunc func(level int32, text string)
+)
+
+// Owned is a value for callbacks with what runs when the library will never use it again.
+type Owned struct {
+	Value    any
+	Released func()
+}
+
+// NewHandle makes a handle of an Owned; the library's notice deletes it.
+func NewHandle(value any, released func()) uint64 {
+	return uint64(cgo.NewHandle(&Owned{value, released}))
+}
+
+// UserCheck is the program's own interrupt check; nil: none.
+var UserCheck atomic.Pointer[func() error]
+
+// StatusOf says which status an error stands for when a callback returns it; set by the package above.
+var StatusOf = func(error) int32 { return C.UJOIN_E_CALLBACK }
+
+// guarded runs a callback: an error or a panic becomes a status with its text, and is kept for the call that ran it.
+// Nothing unwinds through C.
+func guarded(pointer unsafe.Pointer, run func() error) (status C.int32_t) {
+	call := (*Call)(pointer)
+	defer func() {
+		if value := recover(); value != nil {
+			if call != nil && call.Panic == nil {
+				call.Panic = value
+			}
+			status = setError(C.UJOIN_E_CALLBACK, fmt.Sprintf("panic: %v", value))
+		}
+	}()
+	err := run()
+	if err == nil {
+		return C.UJOIN_OK
+	}
+	if call != nil {
+		call.Err = err
+	}
+	return setError(StatusOf(err), err.Error())
+}
+
+func setError(status int32, text string) C.int32_t {
+	c := C.CString(text)
+	defer C.free(unsafe.Pointer(c))
+	return C.ujoin_set_last_error(C.ujoin_status(status), c)
+}
+
+func owned(user C.uintptr_t) *Owned { return cgo.Handle(user).Value().(*Owned) }
+
+//export ujoinGoHook
+func ujoinGoHook(user C.uintptr_t, post C.int32_t, args unsafe.Pointer, call unsafe.Pointer) C.int32_t {
+	return guarded(call, func() error {
+		a := (*C.ujoin_hook_args)(args)
+		given := HookArgs{Round: int64(a.round), Active: int32(a.active), Authoritative: int32(a.authoritative_rank),
+			LastJoiner: a.is_last_joiner != 0, Options: map[string]float64{}}
+		for _, option := range unsafe.Slice(a.options, a.option_count) {
+			given.Options[C.GoString(option.name)] = float64(option.value)
+		}
+		return owned(user).Value.(HookFunc)(post != 0, given)
+	})
+}
+
+//export ujoinGoClosure
+func ujoinGoClosure(user C.uintptr_t, call unsafe.Pointer) C.int32_t {
+	return guarded(call, func() error { return owned(user).Value.(ClosureFunc)() })
+}
+
+//export ujoinGoInterrupt
+func ujoinGoInterrupt(call unsafe.Pointer) C.int32_t {
+	check := UserCheck.Load()
+	if check == nil {
+		return C.UJOIN_OK
+	}
+	return guarded(call, *check)
+}
+
+//export ujoinGoRelease
+func ujoinGoRelease(user C.uintptr_t) {
+	o := owned(user)
+	cgo.Handle(user).Delete()
+	if o.Released != nil {
+		o.Released()
+	}
+}
+
+//export ujoinGoLog
+func ujoinGoLog(user C.uintptr_t, level C.int32_t, text *C.char) {
+	owned(user).Value.(LogFunc)(int32(level), C.GoString(text))
+}
+
+// Item is ujoin_item, copied.
+type Item struct {
+	Param, Key         string
+	Kind, Owner, DType int32
+	Group              int32
+	Shape              []int64
+	Number             float64
+	Data               []byte
+}
+
+// StateItemOf copies an item: the one with this key if byKey, else the one at index.
+func StateItemOf(state uintptr, index int64, key string, byKey bool) (Item, *Failure) {
+	var item C.ujoin_item
+	by := 0
+	if byKey {
+		by = 1
+	}
+	if failure := StateItem(state, index, key, by, unsafe.Pointer(&item)); failure != nil {
+		return Item{}, failure
+	}
+	result := Item{Param: C.GoString(item.param), Key: C.GoString(item.key), Kind: int32(item.kind),
+		Owner: int32(item.owner), DType: int32(item.dtype), Group: int32(item.group), Number: float64(item.number)}
+	if item.data != nil {
+		result.Data = append(result.Data, unsafe.Slice((*byte)(item.data), item.bytes)...)
+	}
+	if item.shape != nil {
+		result.Shape = append(result.Shape, unsafe.Slice((*int64)(unsafe.Pointer(item.shape)), item.ndim)...)
+	}
+	return result, nil
+}
+
+// WorkerResult is ujoin_worker_result, copied.
+type WorkerResult struct {
+	State, Rank, PID, ExitCode, Signal  int32
+	Failed, Stopped                     bool
+	Containment                         int32
+	StartNs, EndNs, LastOutputNs        int64
+	UserUs, SystemUs                    int64
+	PeakBytes, StdoutBytes, StderrBytes uint64
+	StdoutPath, StderrPath              string
+}
+
+// PctxResultOf copies what is known of a worker.
+func PctxResultOf(pctx uintptr, rank int) (WorkerResult, *Failure) {
+	var r C.ujoin_worker_result
+	if failure := PctxResult(pctx, rank, unsafe.Pointer(&r)); failure != nil {
+		return WorkerResult{}, failure
+	}
+	return WorkerResult{State: int32(r.state), Rank: int32(r.rank), PID: int32(r.pid), ExitCode: int32(r.exit_code),
+		Signal: int32(r.signal), Failed: r.failed != 0, Stopped: r.stopped != 0, Containment: int32(r.containment),
+		StartNs: int64(r.start_ns), EndNs: int64(r.end_ns), LastOutputNs: int64(r.last_output_ns),
+		UserUs: int64(r.user_us), SystemUs: int64(r.system_us), PeakBytes: uint64(r.peak_bytes),
+		StdoutBytes: uint64(r.stdout_bytes), StderrBytes: uint64(r.stderr_bytes),
+		StdoutPath: C.GoString(r.stdout_path), StderrPath: C.GoString(r.stderr_path)}, nil
+}
+
+// StepWith is zero_step with a closure, which runs inside of it.
+func StepWith(zero uintptr, closure func() error, call *Call) *Failure {
+	handle := cgo.NewHandle(&Owned{Value: ClosureFunc(closure)})
+	defer handle.Delete()
+	return ZeroStep(zero, uint64(handle), call.Pointer())
+}

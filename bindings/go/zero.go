@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ujoin
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"ujoin.dev/go/internal/cujoin"
+)
+
+// None is the number 0 in the fields of SGD, Adam and AdamW, where a field that is left out has the rule's default.
+const None = math.SmallestNonzeroFloat64
+
+// Rule is an update rule with its hyper-parameters: SGD, Adam or AdamW.
+type Rule interface {
+	rule() (Optimizer, map[string]float64)
+}
+
+// SGD is stochastic gradient descent. Defaults: LR 1e-3, all else 0.
+type SGD struct {
+	LR, Momentum, Dampening, WeightDecay float64
+	Nesterov, Maximize                   bool
+}
+
+// Adam defaults: LR 1e-3, Beta1 0.9, Beta2 0.999, Eps 1e-8, WeightDecay 0.
+type Adam struct {
+	LR, Beta1, Beta2, Eps, WeightDecay float64
+	AMSGrad, Maximize                  bool
+}
+
+// AdamW is Adam with decoupled weight decay. Defaults as Adam, but WeightDecay 0.01.
+type AdamW struct {
+	LR, Beta1, Beta2, Eps, WeightDecay float64
+	AMSGrad, Maximize                  bool
+}
+
+func (o SGD) rule() (Optimizer, map[string]float64) {
+	return OptimizerSGD, setHypers(map[string]float64{"lr": o.LR, "momentum": o.Momentum, "dampening": o.Dampening,
+		"weight_decay": o.WeightDecay, "nesterov": number(o.Nesterov), "maximize": number(o.Maximize)})
+}
+
+func (o Adam) rule() (Optimizer, map[string]float64) {
+	return OptimizerAdam, setHypers(map[string]float64{"lr": o.LR, "beta1": o.Beta1, "beta2": o.Beta2, "eps": o.Eps,
+		"weight_decay": o.WeightDecay, "amsgrad": number(o.AMSGrad), "maximize": number(o.Maximize)})
+}
+
+func (o AdamW) rule() (Optimizer, map[string]float64) {
+	_, values := Adam(o).rule()
+	return OptimizerAdamW, values
+}
+
+func number(on bool) float64 { return float64(flag(on)) }
+
+// setHypers leaves out what was not set.
+func setHypers(values map[string]float64) map[string]float64 {
+	for name, value := range values {
+		switch value {
+		case 0:
+			delete(values, name)
+		case None:
+			values[name] = 0
+		}
+	}
+	return values
+}
+
+// ZeroOptions of NewZero; the zero value of a field is its default.
+type ZeroOptions struct {
+	Hyper       map[string]float64 // by name, over what the rule's struct says
+	IdleTimeout time.Duration      // without progress of the peers; default: none
+}
+
+// Zero is an optimizer whose state is sharded over the group.
+type Zero struct {
+	r     *ref
+	pins  *zeroPins
+	types []Param // of all parameters, without their memory
+}
+
+// zeroPins is the memory that an optimizer borrows. The library's notice frees it.
+type zeroPins struct {
+	mu       sync.Mutex
+	params   runtime.Pinner
+	grads    map[int]*runtime.Pinner // those that were set later
+	released bool
+}
+
+func (p *zeroPins) add(params []Param) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.released {
+		pinParams(&p.params, params)
+	}
+}
+
+func (p *zeroPins) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.released = true
+	p.params.Unpin()
+	for _, pinner := range p.grads {
+		pinner.Unpin()
+	}
+	p.grads = nil
+}
+
+// NewZero makes an optimizer whose state is sharded over the group. Parameters (float32 or float64) and gradients stay
+// pinned until some time after Close. Whole parameters, largest first, go to the rank with the fewest elements so far.
+// Collective. ErrInvalid: no parameters, two with one name, an unknown hyper-parameter; ErrMismatch: ranks differ.
+func NewZero(g *Group, rule Rule, params []Param, options *ZeroOptions) (*Zero, error) {
+	return NewZeroContext(context.Background(), g, rule, params, options)
+}
+
+// NewZeroContext is NewZero with a context.
+func NewZeroContext(ctx context.Context, g *Group, rule Rule, params []Param, options *ZeroOptions) (*Zero, error) {
+	const op = "NewZero"
+	o := ZeroOptions{}
+	if options != nil {
+		o = *options
+	}
+	if rule == nil {
+		return nil, failed(StatusInvalid, op, "rule is nil")
+	}
+	optimizer, values := rule.rule()
+	for name, value := range o.Hyper {
+		values[name] = value
+	}
+	names, numbers, err := hypers(op, values)
+	if err != nil {
+		return nil, err
+	}
+	a, err := arraysOf(op, params)
+	if err != nil {
+		return nil, err
+	}
+	c, err := g.r.begin(ctx, op, plain)
+	if err != nil {
+		return nil, err
+	}
+	defer g.r.leave()
+	pins := &zeroPins{grads: map[int]*runtime.Pinner{}}
+	pins.add(params)
+	pointer := new(uintptr)
+	f := cujoin.ZeroCreate(g.r.pointer, int(optimizer), int64(a.count), address(a.names), address(a.data), address(a.grad),
+		address(a.facts), address(a.shapes), address(names), address(numbers), int64(len(values)),
+		millisOption(o.IdleTimeout), cujoin.NewHandle(nil, pins.release), c.pointer(), unsafe.Pointer(pointer))
+	if err := c.end(f); err != nil {
+		return nil, err
+	}
+	z := &Zero{r: newRef("Zero", *pointer, cujoin.ZeroDestroy), pins: pins, types: typesOf(params)}
+	runtime.AddCleanup(z, (*ref).close, z.r)
+	return z, nil
+}
+
+func typesOf(params []Param) []Param {
+	types := make([]Param, len(params))
+	for i, p := range params {
+		types[i] = Param{name: p.name, count: p.count, dtype: p.dtype}
+	}
+	return types
+}
+
+func (z *Zero) joinable() (*ref, func(uintptr) uintptr) { return z.r, cujoin.ZeroJoinable }
+
+// alone runs a call that must be alone on the optimizer.
+func (z *Zero) alone(op string, run func() *cujoin.Failure) error {
+	if err := z.r.enter(op); err != nil {
+		return err
+	}
+	defer z.r.leave()
+	return endPlain(run())
+}
+
+// waiting runs a call that may wait.
+func (z *Zero) waiting(ctx context.Context, op string, how int, run func(c call) *cujoin.Failure) error {
+	c, err := z.r.begin(ctx, op, how)
+	if err != nil {
+		return err
+	}
+	defer z.r.leave()
+	return c.end(run(c))
+}
+
+// Step updates the parameters: each rank its shard, then all get the new values. Parameters without gradient are skipped.
+// Collective. ErrMismatch: ranks differ in hyper-parameters. After a failure in the middle, step and save refuse (ErrState)
+// until parameters and state are loaded anew.
+func (z *Zero) Step() error { return z.StepContext(context.Background()) }
+
+// StepContext is Step with a context.
+func (z *Zero) StepContext(ctx context.Context) error {
+	const op = "Zero.Step"
+	c, err := z.r.begin(ctx, op, plain)
+	if err != nil {
+		return err
+	}
+	defer z.r.leave()
+	return c.end(cujoin.ZeroStep(z.r.pointer, 0, c.pointer()))
+}
+
+// StepWith runs a closure that computes gradients anew, then steps. It keeps its loss itself. The closure may not call
+// this Zero.
+func (z *Zero) StepWith(ctx context.Context, closure func() error) error {
+	if closure == nil {
+		return z.StepContext(ctx)
+	}
+	return z.waiting(ctx, "Zero.StepWith", hooks, func(c call) *cujoin.Failure {
+		return cujoin.StepWith(z.r.pointer, closure, c.shared)
+	})
+}
+
+// AddParamGroup adds parameters with hyper-parameters of their own (absent = as given to NewZero). Indices go on from the
+// last. Collective.
+func (z *Zero) AddParamGroup(ctx context.Context, params []Param, hyper map[string]float64) error {
+	const op = "Zero.AddParamGroup"
+	names, numbers, err := hypers(op, hyper)
+	if err != nil {
+		return err
+	}
+	a, err := arraysOf(op, params)
+	if err != nil {
+		return err
+	}
+	return z.waiting(ctx, op, plain, func(c call) *cujoin.Failure {
+		z.pins.add(params)
+		f := cujoin.ZeroAddParamGroup(z.r.pointer, int64(a.count), address(a.names), address(a.data), address(a.grad),
+			address(a.facts), address(a.shapes), address(names), address(numbers), int64(len(hyper)), c.pointer())
+		if f == nil {
+			z.types = append(z.types, typesOf(params)...)
+		}
+		return f
+	})
+}
+
+// Groups is the number of param groups; 0 when closed.
+func (z *Zero) Groups() int {
+	n := 0
+	_ = z.alone("Zero.Groups", func() *cujoin.Failure {
+		n = int(cujoin.ZeroGroupCount(z.r.pointer))
+		return nil
+	})
+	return n
+}
+
+// HyperNames is the hyper-parameters that the rule knows.
+func (z *Zero) HyperNames() []string {
+	var names []string
+	_ = z.alone("Zero.HyperNames", func() *cujoin.Failure {
+		for name := cujoin.ZeroHyperName(z.r.pointer, 0); name != ""; {
+			names = append(names, name)
+			name = cujoin.ZeroHyperName(z.r.pointer, int64(len(names)))
+		}
+		return nil
+	})
+	return names
+}
+
+// AllGroups is the param group that stands for all of them, in SetHyper.
+const AllGroups = -1
+
+// SetHyper changes a hyper-parameter of a param group, or of AllGroups, from the next step on. The same on every rank: the
+// step compares. ErrInvalid lists the known names.
+func (z *Zero) SetHyper(group int, name string, value float64) error {
+	const op = "Zero.SetHyper"
+	if err := checkText(op, name); err != nil {
+		return err
+	}
+	return z.alone(op, func() *cujoin.Failure { return cujoin.ZeroSetHyper(z.r.pointer, group, name, value) })
+}
+
+// Hyper reads a hyper-parameter of a param group.
+func (z *Zero) Hyper(group int, name string) (float64, error) {
+	const op = "Zero.Hyper"
+	if err := checkText(op, name); err != nil {
+		return 0, err
+	}
+	value := new(float64)
+	err := z.alone(op, func() *cujoin.Failure {
+		return cujoin.ZeroGetHyper(z.r.pointer, group, name, unsafe.Pointer(value))
+	})
+	return *value, err
+}
+
+// SetGradient says where the gradient of parameter i lies from now on, until the next SetGradient or the end; nil: it has
+// none, and the parameter is skipped.
+func SetGradient[T Float](z *Zero, i int, grad []T) error {
+	const op = "SetGradient"
+	pinner := new(runtime.Pinner)
+	err := z.alone(op, func() *cujoin.Failure {
+		if i >= 0 && i < len(z.types) && grad != nil {
+			if p := z.types[i]; p.dtype != dtypeOf[T]() || p.count != len(grad) {
+				return &cujoin.Failure{Status: int32(StatusInvalid), Text: fmt.Sprintf(
+					"ujoin: SetGradient: parameter %d has %d elements of type %d, the gradient %d of type %d", i, p.count,
+					p.dtype, len(grad), dtypeOf[T]())}
+			}
+		}
+		pin(pinner, address(grad))
+		return cujoin.ZeroSetGradient(z.r.pointer, int64(i), address(grad))
+	})
+	if err != nil {
+		pinner.Unpin()
+		return err
+	}
+	z.pins.replace(i, pinner)
+	return nil
+}
+
+func (p *zeroPins) replace(i int, pinner *runtime.Pinner) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.released {
+		pinner.Unpin()
+		return
+	}
+	if old := p.grads[i]; old != nil {
+		old.Unpin()
+	}
+	p.grads[i] = pinner
+}
+
+// ClearGradients sets the gradients of all parameters to zero, not only those of the shard.
+func (z *Zero) ClearGradients() error {
+	return z.alone("Zero.ClearGradients", func() *cujoin.Failure { return cujoin.ZeroClearGradients(z.r.pointer) })
+}
+
+// ConsolidateStateDict sends every rank's state to rank `to`, in chunks; StateDict then gives it there. Collective.
+func (z *Zero) ConsolidateStateDict(ctx context.Context, to int) error {
+	return z.waiting(ctx, "Zero.ConsolidateStateDict", plain, func(c call) *cujoin.Failure {
+		return cujoin.ZeroConsolidate(z.r.pointer, to, c.pointer())
+	})
+}
+
+// StateDict is the consolidated state, as it was at that call: tensors by parameter and state name, step counts and
+// hyper-parameters as numbers. ErrState: nothing was consolidated to this rank.
+func (z *Zero) StateDict() (*State, error) {
+	pointer := new(uintptr)
+	err := z.alone("Zero.StateDict", func() *cujoin.Failure {
+		return cujoin.ZeroStateDict(z.r.pointer, unsafe.Pointer(pointer))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return stateOf(*pointer), nil
+}
+
+// LoadStateDict takes state and hyper-parameters from a list: each rank keeps its shard, by parameter name. Collective.
+// ErrMismatch: a name, shape, type or rule does not fit; nothing was changed.
+func (z *Zero) LoadStateDict(ctx context.Context, state *State) error {
+	const op = "Zero.LoadStateDict"
+	if err := state.r.enter(op); err != nil {
+		return err
+	}
+	defer state.r.leave()
+	return z.waiting(ctx, op, plain, func(c call) *cujoin.Failure {
+		return cujoin.ZeroLoadStateDict(z.r.pointer, state.r.pointer, c.pointer())
+	})
+}
+
+// SaveOptions of Save and Load; the zero value of a field is its default.
+type SaveOptions struct {
+	Parts  SavePart // SaveState (default), SaveParameters, or both by |
+	Extra  *State   // Save: this rank's own texts, numbers and bytes (step, position in the data, ...)
+	NoSync bool     // Save: do not wait for the disk (a crash of the machine may lose it)
+}
+
+// Save saves for the same number of ranks: until the index is renamed, after every file is on the disk, what was there
+// before stays whole. Collective. ErrSystem on every rank: the text names rank, file and reason.
+func (z *Zero) Save(ctx context.Context, path string, options *SaveOptions) error {
+	const op = "Zero.Save"
+	o := SaveOptions{}
+	if options != nil {
+		o = *options
+	}
+	if err := checkText(op, path); err != nil {
+		return err
+	}
+	var extra uintptr
+	if o.Extra != nil {
+		if err := o.Extra.r.enter(op); err != nil {
+			return err
+		}
+		defer o.Extra.r.leave()
+		extra = o.Extra.r.pointer
+	}
+	return z.waiting(ctx, op, plain, func(c call) *cujoin.Failure {
+		return cujoin.ZeroSave(z.r.pointer, path, extra, int(o.Parts), int(flag(o.NoSync)), c.pointer())
+	})
+}
+
+// Load loads what Save wrote, by the same number of ranks, and returns this rank's own items. Collective. ErrMismatch: what
+// is wrong with which file; nothing was changed.
+func (z *Zero) Load(ctx context.Context, path string, options *SaveOptions) (*State, error) {
+	const op = "Zero.Load"
+	o := SaveOptions{}
+	if options != nil {
+		o = *options
+	}
+	if err := checkText(op, path); err != nil {
+		return nil, err
+	}
+	pointer := new(uintptr)
+	err := z.waiting(ctx, op, plain, func(c call) *cujoin.Failure {
+		return cujoin.ZeroLoad(z.r.pointer, path, int(o.Parts), c.pointer(), unsafe.Pointer(pointer))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return stateOf(*pointer), nil
+}
+
+// Shard is a piece of the partition: which part of which parameter belongs to which rank.
+type Shard struct {
+	Param         int // index
+	Offset, Count int // elements
+	Rank          int // the owner
+	Group         int // param group
+}
+
+// Shards is the partition, over all ranks.
+func (z *Zero) Shards() ([]Shard, error) {
+	var shards []Shard
+	err := z.alone("Zero.Shards", func() *cujoin.Failure {
+		n := new([5]int64)
+		for i := int64(0); i < cujoin.ZeroShardCount(z.r.pointer); i++ {
+			if f := cujoin.ZeroShard(z.r.pointer, i, unsafe.Pointer(n)); f != nil {
+				return f
+			}
+			shards = append(shards, Shard{int(n[0]), int(n[1]), int(n[2]), int(n[3]), int(n[4])})
+		}
+		return nil
+	})
+	return shards, err
+}
+
+// Close drops the optimizer.
+func (z *Zero) Close() error {
+	z.r.close()
+	return nil
+}
