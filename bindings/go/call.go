@@ -20,6 +20,37 @@ type ref struct {
 	pointer uintptr
 	destroy func(uintptr)
 	kind    string
+	family  *family // nil: on its own
+}
+
+// family is the handles made from a group, which end with it: one that lives on would keep the group alive, and its peers
+// waiting.
+type family struct {
+	mu      sync.Mutex
+	members map[*ref]struct{} // nil: the group is closed
+}
+
+// adopt makes a handle a member, until it is destroyed.
+func (f *family) adopt(r *ref) *ref {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.members == nil { // closed while it was made
+		r.close()
+		return r
+	}
+	f.members[r] = struct{}{}
+	r.family = f
+	return r
+}
+
+func (f *family) close() {
+	f.mu.Lock()
+	members := f.members
+	f.members = nil
+	f.mu.Unlock()
+	for r := range members {
+		r.close()
+	}
 }
 
 const (
@@ -57,14 +88,23 @@ func (r *ref) unshare() { r.drop(1) }
 
 func (r *ref) drop(what int64) {
 	if r.state.Add(-what) == closedBit {
-		r.destroy(r.pointer)
+		r.end()
 	}
 }
 
 // close drops the handle, now or at the end of the last call that uses it.
 func (r *ref) close() {
 	if r.state.Or(closedBit) == 0 {
-		r.destroy(r.pointer)
+		r.end()
+	}
+}
+
+func (r *ref) end() {
+	r.destroy(r.pointer)
+	if r.family != nil {
+		r.family.mu.Lock()
+		defer r.family.mu.Unlock()
+		delete(r.family.members, r)
 	}
 }
 

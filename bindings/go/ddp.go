@@ -71,7 +71,7 @@ func NewDDPContext(ctx context.Context, g *Group, params []Param, options *DDPOp
 	if err := c.end(f); err != nil {
 		return nil, err
 	}
-	d := &DDP{r: newRef("DDP", *pointer, cujoin.DDPDestroy)}
+	d := &DDP{r: g.family.adopt(newRef("DDP", *pointer, cujoin.DDPDestroy))}
 	d.ready = d.noteReady
 	runtime.AddCleanup(d, (*ref).close, d.r)
 	return d, nil

@@ -19,6 +19,7 @@ type Group struct {
 	r       *ref
 	rank    int
 	size    int
+	family  *family       // what was made from it
 	dropped *atomic.Int64 // operations in flight whose Work was dropped without Wait
 }
 
@@ -46,10 +47,6 @@ func NewGroup(ctx context.Context, options *GroupOptions) (*Group, error) {
 	if err := checkText(op, o.Rendezvous, o.Backend, o.Name); err != nil {
 		return nil, err
 	}
-	c, err := begin(ctx, op, timed)
-	if err != nil {
-		return nil, err
-	}
 	var store uintptr
 	if o.Store != nil {
 		if err := o.Store.r.share(op); err != nil {
@@ -58,13 +55,18 @@ func NewGroup(ctx context.Context, options *GroupOptions) (*Group, error) {
 		defer o.Store.r.unshare()
 		store = o.Store.r.pointer
 	}
+	c, err := begin(ctx, op, timed)
+	if err != nil {
+		return nil, err
+	}
 	pointer := new(uintptr)
 	f := cujoin.GroupCreate(o.Rendezvous, o.Backend, o.Name, store, o.Rank, o.WorldSize, millisOption(o.Timeout),
 		opMillis(ctx, o.RendezvousTimeout), c.pointer(), unsafe.Pointer(pointer))
 	if err := c.end(f); err != nil {
 		return nil, err
 	}
-	g := &Group{r: newRef("group", *pointer, cujoin.GroupDestroy), dropped: new(atomic.Int64)}
+	g := &Group{r: newRef("group", *pointer, cujoin.GroupDestroy), dropped: new(atomic.Int64),
+		family: &family{members: map[*ref]struct{}{}}}
 	g.rank, g.size = cujoin.GroupRank(*pointer), cujoin.GroupSize(*pointer)
 	runtime.AddCleanup(g, (*ref).close, g.r)
 	return g, nil
@@ -134,9 +136,10 @@ func (g *Group) Abort(reason string) {
 	}
 }
 
-// Close drops the group and waits for nobody; without Shutdown it says goodbye: a peer's later operation is ErrPeerLost.
-// Objects made from the group go on.
+// Close drops the group with the joinables, reducers, optimizers and join contexts made from it, and waits for nobody.
+// Without Shutdown it says goodbye: a peer's later operation is ErrPeerLost, and an armed join context is aborted.
 func (g *Group) Close() error {
+	g.family.close()
 	g.r.close()
 	return nil
 }

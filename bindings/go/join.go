@@ -94,7 +94,7 @@ func NewJoinable(g *Group, hook JoinHook, options *JoinableOptions) (*CustomJoin
 	if f != nil {
 		return nil, errorOf(f, nil)
 	}
-	j := &CustomJoinable{newRef("joinable", *pointer, cujoin.JoinableDestroy)}
+	j := &CustomJoinable{g.family.adopt(newRef("joinable", *pointer, cujoin.JoinableDestroy))}
 	runtime.AddCleanup(j, (*ref).close, j.r)
 	return j, nil
 }
@@ -171,6 +171,7 @@ func NewJoin(joinables []Joinable, options *JoinOptions) (*JoinContext, error) {
 		o = *options
 	}
 	pointers := make([]uintptr, len(joinables)+1)
+	var kin *family
 	for i, joinable := range joinables {
 		if joinable == nil {
 			return nil, failed(StatusInvalid, op, fmt.Sprintf("joinables[%d] is nil", i))
@@ -180,7 +181,7 @@ func NewJoin(joinables []Joinable, options *JoinOptions) (*JoinContext, error) {
 			return nil, err
 		}
 		defer r.unshare()
-		pointers[i] = of(r.pointer)
+		pointers[i], kin = of(r.pointer), r.family
 	}
 	names, values, err := hypers(op, o.HookOptions)
 	if err != nil {
@@ -193,7 +194,8 @@ func NewJoin(joinables []Joinable, options *JoinOptions) (*JoinContext, error) {
 	if f != nil {
 		return nil, errorOf(f, nil)
 	}
-	j := &JoinContext{newRef("join context", *pointer, cujoin.CtxDestroy), int(cujoin.CtxRounds(*pointer, nil, 0))}
+	r := kin.adopt(newRef("join context", *pointer, cujoin.CtxDestroy))
+	j := &JoinContext{r, int(cujoin.CtxRounds(*pointer, nil, 0))}
 	runtime.AddCleanup(j, (*ref).close, j.r)
 	return j, nil
 }

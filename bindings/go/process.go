@@ -245,7 +245,8 @@ func (p *Processes) Signal(rank int, signal syscall.Signal) error {
 }
 
 // Stop ends all workers: signal (0 = SIGTERM) to their groups, SIGKILL to what is left after the grace (0 = at once), then
-// reads the rest of the output. May be repeated. ErrTimeout: a worker cannot be killed.
+// reads the rest of the output. May be repeated. ErrPending: the console does not take the
+// output; ErrTimeout: a worker cannot be killed.
 func (p *Processes) Stop(ctx context.Context, signal syscall.Signal, grace time.Duration) error {
 	const op = "Processes.Stop"
 	c, err := p.r.begin(ctx, op, plain)
@@ -253,7 +254,12 @@ func (p *Processes) Stop(ctx context.Context, signal syscall.Signal, grace time.
 		return err
 	}
 	defer p.r.leave()
-	return c.waited(cujoin.PctxClose(p.r.pointer, int(signal), millisOption(grace), c.pointer()))
+	f := cujoin.PctxClose(p.r.pointer, int(signal), millisOption(grace), c.pointer())
+	if f != nil && Status(f.Status) == StatusPending {
+		_ = c.end(nil)
+		return failed(StatusPending, op, "the console does not take the workers' output")
+	}
+	return c.waited(f)
 }
 
 // Kill kills all workers now and wakes whoever waits (ErrAborted). Does not wait for their end.

@@ -153,7 +153,7 @@ func NewZeroContext(ctx context.Context, g *Group, rule Rule, params []Param, op
 	if err := c.end(f); err != nil {
 		return nil, err
 	}
-	z := &Zero{r: newRef("Zero", *pointer, cujoin.ZeroDestroy), pins: pins, types: typesOf(params)}
+	z := &Zero{r: g.family.adopt(newRef("Zero", *pointer, cujoin.ZeroDestroy)), pins: pins, types: typesOf(params)}
 	runtime.AddCleanup(z, (*ref).close, z.r)
 	return z, nil
 }

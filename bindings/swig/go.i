@@ -26,12 +26,13 @@
 %handle(ujoin_state)
 %handle(ujoin_pctx)
 
+// As imtype uint64, not uintptr: for the latter SWIG gives the C function the status's own 32 bits.
 // `described`: a status whose text counts also when it is not an error.
 %typemap(gotype) ujoin_status, described "*Failure"
-%typemap(imtype) ujoin_status, described "uintptr"
+%typemap(imtype) ujoin_status, described "uint64"
 %typemap(out) ujoin_status %{ $result = box($1, 0); %}
 %typemap(out) described %{ $result = box($1, 1); %}
-%typemap(goout) ujoin_status, described %{ $result = TakeFailure($1) %}
+%typemap(goout) ujoin_status, described %{ $result = TakeFailure(uintptr($1)) %}
 
 // SWIG makes a function of every enumerator, and a class of every struct: consts.go and the flat functions replace them.
 %rename("$ignore", %$isenumitem) "";

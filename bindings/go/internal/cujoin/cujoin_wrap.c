@@ -768,9 +768,9 @@ _gostring_ _wrap_StatusName_cujoin(intgo _swig_go_0) {
 }
 
 
-ujoin_status _wrap_InstallInterruptCheck_cujoin() {
+long long _wrap_InstallInterruptCheck_cujoin() {
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   
   result = (ujoin_status)InstallInterruptCheck();
@@ -789,11 +789,11 @@ void _wrap_EnableUserCheck_cujoin(intgo _swig_go_0) {
 }
 
 
-ujoin_status _wrap_SetLogSink_cujoin(intgo _swig_go_0, long long _swig_go_1) {
+long long _wrap_SetLogSink_cujoin(intgo _swig_go_0, long long _swig_go_1) {
   int arg1 ;
   uintptr_t arg2 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = (int)_swig_go_0; 
   arg2 = (uintptr_t)_swig_go_1; 
@@ -804,12 +804,12 @@ ujoin_status _wrap_SetLogSink_cujoin(intgo _swig_go_0, long long _swig_go_1) {
 }
 
 
-ujoin_status _wrap_Fail_cujoin(intgo _swig_go_0, _gostring_ _swig_go_1) {
+long long _wrap_Fail_cujoin(intgo _swig_go_0, _gostring_ _swig_go_1) {
   int arg1 ;
   char *arg2 = 0 ;
   char *temp2 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = (int)_swig_go_0; 
   
@@ -826,7 +826,7 @@ ujoin_status _wrap_Fail_cujoin(intgo _swig_go_0, _gostring_ _swig_go_1) {
 }
 
 
-ujoin_status _wrap_StoreCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, intgo _swig_go_2, long long _swig_go_3, intgo _swig_go_4, void *_swig_go_5, void *_swig_go_6) {
+long long _wrap_StoreCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, intgo _swig_go_2, long long _swig_go_3, intgo _swig_go_4, void *_swig_go_5, void *_swig_go_6) {
   char *arg1 = 0 ;
   char *arg2 = 0 ;
   int arg3 ;
@@ -837,7 +837,7 @@ ujoin_status _wrap_StoreCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go
   char *temp1 ;
   char *temp2 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   
   temp1 = (char *)malloc(_swig_go_0.n + 1);
@@ -865,13 +865,13 @@ ujoin_status _wrap_StoreCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go
 }
 
 
-ujoin_status _wrap_StorePrefix_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
+long long _wrap_StorePrefix_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
   ujoin_store *arg1 = 0 ;
   char *arg2 = 0 ;
   void *arg3 = 0 ;
   char *temp2 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_store **)&_swig_go_0; 
   
@@ -889,7 +889,7 @@ ujoin_status _wrap_StorePrefix_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_
 }
 
 
-ujoin_status _wrap_StoreSet_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2, long long _swig_go_3, void *_swig_go_4) {
+long long _wrap_StoreSet_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2, long long _swig_go_3, void *_swig_go_4) {
   ujoin_store *arg1 = 0 ;
   char *arg2 = 0 ;
   void *arg3 = 0 ;
@@ -897,7 +897,7 @@ ujoin_status _wrap_StoreSet_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_
   void *arg5 = 0 ;
   char *temp2 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_store **)&_swig_go_0; 
   
@@ -917,7 +917,7 @@ ujoin_status _wrap_StoreSet_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_
 }
 
 
-described _wrap_StoreGet_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2, void *_swig_go_3, long long _swig_go_4, void *_swig_go_5, void *_swig_go_6) {
+long long _wrap_StoreGet_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2, void *_swig_go_3, long long _swig_go_4, void *_swig_go_5, void *_swig_go_6) {
   ujoin_store *arg1 = 0 ;
   char *arg2 = 0 ;
   int64_t arg3 ;
@@ -927,7 +927,7 @@ described _wrap_StoreGet_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_1, 
   void *arg7 = 0 ;
   char *temp2 ;
   described result;
-  described _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_store **)&_swig_go_0; 
   
@@ -949,7 +949,7 @@ described _wrap_StoreGet_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_1, 
 }
 
 
-ujoin_status _wrap_StoreAdd_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4) {
+long long _wrap_StoreAdd_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4) {
   ujoin_store *arg1 = 0 ;
   char *arg2 = 0 ;
   int64_t arg3 ;
@@ -957,7 +957,7 @@ ujoin_status _wrap_StoreAdd_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_
   void *arg5 = 0 ;
   char *temp2 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_store **)&_swig_go_0; 
   
@@ -977,14 +977,14 @@ ujoin_status _wrap_StoreAdd_cujoin(ujoin_store *_swig_go_0, _gostring_ _swig_go_
 }
 
 
-described _wrap_StoreWait_cujoin(ujoin_store *_swig_go_0, void *_swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
+long long _wrap_StoreWait_cujoin(ujoin_store *_swig_go_0, void *_swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
   ujoin_store *arg1 = 0 ;
   void *arg2 = 0 ;
   size_t arg3 ;
   int64_t arg4 ;
   void *arg5 = 0 ;
   described result;
-  described _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_store **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
@@ -998,7 +998,7 @@ described _wrap_StoreWait_cujoin(ujoin_store *_swig_go_0, void *_swig_go_1, long
 }
 
 
-ujoin_status _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, ujoin_store *_swig_go_3, intgo _swig_go_4, intgo _swig_go_5, long long _swig_go_6, long long _swig_go_7, void *_swig_go_8, void *_swig_go_9) {
+long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, ujoin_store *_swig_go_3, intgo _swig_go_4, intgo _swig_go_5, long long _swig_go_6, long long _swig_go_7, void *_swig_go_8, void *_swig_go_9) {
   char *arg1 = 0 ;
   char *arg2 = 0 ;
   char *arg3 = 0 ;
@@ -1013,7 +1013,7 @@ ujoin_status _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go
   char *temp2 ;
   char *temp3 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   
   temp1 = (char *)malloc(_swig_go_0.n + 1);
@@ -1050,11 +1050,11 @@ ujoin_status _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go
 }
 
 
-ujoin_status _wrap_GroupInfo_cujoin(ujoin_group *_swig_go_0, void *_swig_go_1) {
+long long _wrap_GroupInfo_cujoin(ujoin_group *_swig_go_0, void *_swig_go_1) {
   ujoin_group *arg1 = 0 ;
   void *arg2 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_group **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
@@ -1078,12 +1078,12 @@ _gostring_ _wrap_GroupBackend_cujoin(ujoin_group *_swig_go_0) {
 }
 
 
-ujoin_status _wrap_GroupClose_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
+long long _wrap_GroupClose_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
   ujoin_group *arg1 = 0 ;
   int64_t arg2 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_group **)&_swig_go_0; 
   arg2 = (int64_t)_swig_go_1; 
@@ -1095,7 +1095,7 @@ ujoin_status _wrap_GroupClose_cujoin(ujoin_group *_swig_go_0, long long _swig_go
 }
 
 
-ujoin_status _wrap_Collective_cujoin(intgo _swig_go_0, ujoin_group *_swig_go_1, void *_swig_go_2, long long _swig_go_3, void *_swig_go_4, long long _swig_go_5, intgo _swig_go_6, intgo _swig_go_7, long long _swig_go_8, long long _swig_go_9, void *_swig_go_10, void *_swig_go_11) {
+long long _wrap_Collective_cujoin(intgo _swig_go_0, ujoin_group *_swig_go_1, void *_swig_go_2, long long _swig_go_3, void *_swig_go_4, long long _swig_go_5, intgo _swig_go_6, intgo _swig_go_7, long long _swig_go_8, long long _swig_go_9, void *_swig_go_10, void *_swig_go_11) {
   int arg1 ;
   ujoin_group *arg2 = 0 ;
   void *arg3 = 0 ;
@@ -1109,7 +1109,7 @@ ujoin_status _wrap_Collective_cujoin(intgo _swig_go_0, ujoin_group *_swig_go_1, 
   void *arg11 = 0 ;
   void *arg12 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = (int)_swig_go_0; 
   arg2 = *(ujoin_group **)&_swig_go_1; 
@@ -1130,12 +1130,12 @@ ujoin_status _wrap_Collective_cujoin(intgo _swig_go_0, ujoin_group *_swig_go_1, 
 }
 
 
-ujoin_status _wrap_WorkWait_cujoin(ujoin_work *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
+long long _wrap_WorkWait_cujoin(ujoin_work *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
   ujoin_work *arg1 = 0 ;
   int64_t arg2 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_work **)&_swig_go_0; 
   arg2 = (int64_t)_swig_go_1; 
@@ -1147,7 +1147,7 @@ ujoin_status _wrap_WorkWait_cujoin(ujoin_work *_swig_go_0, long long _swig_go_1,
 }
 
 
-ujoin_status _wrap_JoinableCreate_cujoin(ujoin_group *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2, long long _swig_go_3, long long _swig_go_4, void *_swig_go_5) {
+long long _wrap_JoinableCreate_cujoin(ujoin_group *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2, long long _swig_go_3, long long _swig_go_4, void *_swig_go_5) {
   ujoin_group *arg1 = 0 ;
   char *arg2 = 0 ;
   void *arg3 = 0 ;
@@ -1156,7 +1156,7 @@ ujoin_status _wrap_JoinableCreate_cujoin(ujoin_group *_swig_go_0, _gostring_ _sw
   void *arg6 = 0 ;
   char *temp2 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_group **)&_swig_go_0; 
   
@@ -1177,12 +1177,12 @@ ujoin_status _wrap_JoinableCreate_cujoin(ujoin_group *_swig_go_0, _gostring_ _sw
 }
 
 
-ujoin_status _wrap_JoinableNotify_cujoin(ujoin_joinable *_swig_go_0, void *_swig_go_1, void *_swig_go_2) {
+long long _wrap_JoinableNotify_cujoin(ujoin_joinable *_swig_go_0, void *_swig_go_1, void *_swig_go_2) {
   ujoin_joinable *arg1 = 0 ;
   void *arg2 = 0 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_joinable **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
@@ -1194,7 +1194,7 @@ ujoin_status _wrap_JoinableNotify_cujoin(ujoin_joinable *_swig_go_0, void *_swig
 }
 
 
-ujoin_status _wrap_CtxCreate_cujoin(void *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4, void *_swig_go_5, long long _swig_go_6, void *_swig_go_7, void *_swig_go_8) {
+long long _wrap_CtxCreate_cujoin(void *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4, void *_swig_go_5, long long _swig_go_6, void *_swig_go_7, void *_swig_go_8) {
   void *arg1 = 0 ;
   size_t arg2 ;
   int64_t arg3 ;
@@ -1205,7 +1205,7 @@ ujoin_status _wrap_CtxCreate_cujoin(void *_swig_go_0, long long _swig_go_1, long
   void *arg8 = 0 ;
   void *arg9 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(void **)&_swig_go_0; 
   arg2 = (size_t)_swig_go_1; 
@@ -1223,11 +1223,11 @@ ujoin_status _wrap_CtxCreate_cujoin(void *_swig_go_0, long long _swig_go_1, long
 }
 
 
-ujoin_status _wrap_CtxFinish_cujoin(ujoin_ctx *_swig_go_0, void *_swig_go_1) {
+long long _wrap_CtxFinish_cujoin(ujoin_ctx *_swig_go_0, void *_swig_go_1) {
   ujoin_ctx *arg1 = 0 ;
   void *arg2 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_ctx **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
@@ -1238,11 +1238,11 @@ ujoin_status _wrap_CtxFinish_cujoin(ujoin_ctx *_swig_go_0, void *_swig_go_1) {
 }
 
 
-ujoin_status _wrap_CtxStopped_cujoin(ujoin_ctx *_swig_go_0, void *_swig_go_1) {
+long long _wrap_CtxStopped_cujoin(ujoin_ctx *_swig_go_0, void *_swig_go_1) {
   ujoin_ctx *arg1 = 0 ;
   void *arg2 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_ctx **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
@@ -1253,11 +1253,11 @@ ujoin_status _wrap_CtxStopped_cujoin(ujoin_ctx *_swig_go_0, void *_swig_go_1) {
 }
 
 
-ujoin_status _wrap_CtxReport_cujoin(ujoin_ctx *_swig_go_0, void *_swig_go_1) {
+long long _wrap_CtxReport_cujoin(ujoin_ctx *_swig_go_0, void *_swig_go_1) {
   ujoin_ctx *arg1 = 0 ;
   void *arg2 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_ctx **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
@@ -1285,7 +1285,7 @@ long long _wrap_CtxRounds_cujoin(ujoin_ctx *_swig_go_0, void *_swig_go_1, long l
 }
 
 
-ujoin_status _wrap_DDPCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, void *_swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, void *_swig_go_7, long long _swig_go_8, void *_swig_go_9, void *_swig_go_10) {
+long long _wrap_DDPCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, void *_swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, void *_swig_go_7, long long _swig_go_8, void *_swig_go_9, void *_swig_go_10) {
   ujoin_group *arg1 = 0 ;
   size_t arg2 ;
   void *arg3 = 0 ;
@@ -1298,7 +1298,7 @@ ujoin_status _wrap_DDPCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_
   void *arg10 = 0 ;
   void *arg11 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_group **)&_swig_go_0; 
   arg2 = (size_t)_swig_go_1; 
@@ -1318,12 +1318,12 @@ ujoin_status _wrap_DDPCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_
 }
 
 
-ujoin_status _wrap_DDPForward_cujoin(ujoin_ddp *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+long long _wrap_DDPForward_cujoin(ujoin_ddp *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ujoin_ddp *arg1 = 0 ;
   double arg2 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_ddp **)&_swig_go_0; 
   arg2 = (double)_swig_go_1; 
@@ -1335,11 +1335,11 @@ ujoin_status _wrap_DDPForward_cujoin(ujoin_ddp *_swig_go_0, double _swig_go_1, v
 }
 
 
-ujoin_status _wrap_DDPFinish_cujoin(ujoin_ddp *_swig_go_0, void *_swig_go_1) {
+long long _wrap_DDPFinish_cujoin(ujoin_ddp *_swig_go_0, void *_swig_go_1) {
   ujoin_ddp *arg1 = 0 ;
   void *arg2 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_ddp **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
@@ -1350,12 +1350,12 @@ ujoin_status _wrap_DDPFinish_cujoin(ujoin_ddp *_swig_go_0, void *_swig_go_1) {
 }
 
 
-ujoin_status _wrap_DDPReport_cujoin(ujoin_ddp *_swig_go_0, void *_swig_go_1, void *_swig_go_2) {
+long long _wrap_DDPReport_cujoin(ujoin_ddp *_swig_go_0, void *_swig_go_1, void *_swig_go_2) {
   ujoin_ddp *arg1 = 0 ;
   void *arg2 = 0 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_ddp **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
@@ -1367,7 +1367,7 @@ ujoin_status _wrap_DDPReport_cujoin(ujoin_ddp *_swig_go_0, void *_swig_go_1, voi
 }
 
 
-ujoin_status _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, void *_swig_go_7, void *_swig_go_8, void *_swig_go_9, long long _swig_go_10, long long _swig_go_11, long long _swig_go_12, void *_swig_go_13, void *_swig_go_14) {
+long long _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, void *_swig_go_7, void *_swig_go_8, void *_swig_go_9, long long _swig_go_10, long long _swig_go_11, long long _swig_go_12, void *_swig_go_13, void *_swig_go_14) {
   ujoin_group *arg1 = 0 ;
   int arg2 ;
   size_t arg3 ;
@@ -1384,7 +1384,7 @@ ujoin_status _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, 
   void *arg14 = 0 ;
   void *arg15 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_group **)&_swig_go_0; 
   arg2 = (int)_swig_go_1; 
@@ -1408,7 +1408,7 @@ ujoin_status _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, 
 }
 
 
-ujoin_status _wrap_ZeroAddParamGroup_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, void *_swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, void *_swig_go_7, void *_swig_go_8, long long _swig_go_9, void *_swig_go_10) {
+long long _wrap_ZeroAddParamGroup_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, void *_swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, void *_swig_go_7, void *_swig_go_8, long long _swig_go_9, void *_swig_go_10) {
   ujoin_zero *arg1 = 0 ;
   size_t arg2 ;
   void *arg3 = 0 ;
@@ -1421,7 +1421,7 @@ ujoin_status _wrap_ZeroAddParamGroup_cujoin(ujoin_zero *_swig_go_0, long long _s
   size_t arg10 ;
   void *arg11 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   arg2 = (size_t)_swig_go_1; 
@@ -1441,12 +1441,12 @@ ujoin_status _wrap_ZeroAddParamGroup_cujoin(ujoin_zero *_swig_go_0, long long _s
 }
 
 
-ujoin_status _wrap_ZeroStep_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
+long long _wrap_ZeroStep_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
   ujoin_zero *arg1 = 0 ;
   uintptr_t arg2 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   arg2 = (uintptr_t)_swig_go_1; 
@@ -1458,14 +1458,14 @@ ujoin_status _wrap_ZeroStep_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1,
 }
 
 
-ujoin_status _wrap_ZeroGetHyper_cujoin(ujoin_zero *_swig_go_0, intgo _swig_go_1, _gostring_ _swig_go_2, void *_swig_go_3) {
+long long _wrap_ZeroGetHyper_cujoin(ujoin_zero *_swig_go_0, intgo _swig_go_1, _gostring_ _swig_go_2, void *_swig_go_3) {
   ujoin_zero *arg1 = 0 ;
   int arg2 ;
   char *arg3 = 0 ;
   void *arg4 = 0 ;
   char *temp3 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   arg2 = (int)_swig_go_1; 
@@ -1484,12 +1484,12 @@ ujoin_status _wrap_ZeroGetHyper_cujoin(ujoin_zero *_swig_go_0, intgo _swig_go_1,
 }
 
 
-ujoin_status _wrap_ZeroConsolidate_cujoin(ujoin_zero *_swig_go_0, intgo _swig_go_1, void *_swig_go_2) {
+long long _wrap_ZeroConsolidate_cujoin(ujoin_zero *_swig_go_0, intgo _swig_go_1, void *_swig_go_2) {
   ujoin_zero *arg1 = 0 ;
   int arg2 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   arg2 = (int)_swig_go_1; 
@@ -1501,11 +1501,11 @@ ujoin_status _wrap_ZeroConsolidate_cujoin(ujoin_zero *_swig_go_0, intgo _swig_go
 }
 
 
-ujoin_status _wrap_ZeroStateDict_cujoin(ujoin_zero *_swig_go_0, void *_swig_go_1) {
+long long _wrap_ZeroStateDict_cujoin(ujoin_zero *_swig_go_0, void *_swig_go_1) {
   ujoin_zero *arg1 = 0 ;
   void *arg2 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
@@ -1516,12 +1516,12 @@ ujoin_status _wrap_ZeroStateDict_cujoin(ujoin_zero *_swig_go_0, void *_swig_go_1
 }
 
 
-ujoin_status _wrap_ZeroLoadStateDict_cujoin(ujoin_zero *_swig_go_0, ujoin_state *_swig_go_1, void *_swig_go_2) {
+long long _wrap_ZeroLoadStateDict_cujoin(ujoin_zero *_swig_go_0, ujoin_state *_swig_go_1, void *_swig_go_2) {
   ujoin_zero *arg1 = 0 ;
   ujoin_state *arg2 = 0 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   arg2 = *(ujoin_state **)&_swig_go_1; 
@@ -1533,7 +1533,7 @@ ujoin_status _wrap_ZeroLoadStateDict_cujoin(ujoin_zero *_swig_go_0, ujoin_state 
 }
 
 
-ujoin_status _wrap_ZeroSave_cujoin(ujoin_zero *_swig_go_0, _gostring_ _swig_go_1, ujoin_state *_swig_go_2, intgo _swig_go_3, intgo _swig_go_4, void *_swig_go_5) {
+long long _wrap_ZeroSave_cujoin(ujoin_zero *_swig_go_0, _gostring_ _swig_go_1, ujoin_state *_swig_go_2, intgo _swig_go_3, intgo _swig_go_4, void *_swig_go_5) {
   ujoin_zero *arg1 = 0 ;
   char *arg2 = 0 ;
   ujoin_state *arg3 = 0 ;
@@ -1542,7 +1542,7 @@ ujoin_status _wrap_ZeroSave_cujoin(ujoin_zero *_swig_go_0, _gostring_ _swig_go_1
   void *arg6 = 0 ;
   char *temp2 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   
@@ -1563,7 +1563,7 @@ ujoin_status _wrap_ZeroSave_cujoin(ujoin_zero *_swig_go_0, _gostring_ _swig_go_1
 }
 
 
-ujoin_status _wrap_ZeroLoad_cujoin(ujoin_zero *_swig_go_0, _gostring_ _swig_go_1, intgo _swig_go_2, void *_swig_go_3, void *_swig_go_4) {
+long long _wrap_ZeroLoad_cujoin(ujoin_zero *_swig_go_0, _gostring_ _swig_go_1, intgo _swig_go_2, void *_swig_go_3, void *_swig_go_4) {
   ujoin_zero *arg1 = 0 ;
   char *arg2 = 0 ;
   int arg3 ;
@@ -1571,7 +1571,7 @@ ujoin_status _wrap_ZeroLoad_cujoin(ujoin_zero *_swig_go_0, _gostring_ _swig_go_1
   void *arg5 = 0 ;
   char *temp2 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   
@@ -1591,12 +1591,12 @@ ujoin_status _wrap_ZeroLoad_cujoin(ujoin_zero *_swig_go_0, _gostring_ _swig_go_1
 }
 
 
-ujoin_status _wrap_ZeroShard_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
+long long _wrap_ZeroShard_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
   ujoin_zero *arg1 = 0 ;
   size_t arg2 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   arg2 = (size_t)_swig_go_1; 
@@ -1608,10 +1608,10 @@ ujoin_status _wrap_ZeroShard_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1
 }
 
 
-ujoin_status _wrap_StateCreate_cujoin(void *_swig_go_0) {
+long long _wrap_StateCreate_cujoin(void *_swig_go_0) {
   void *arg1 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(void **)&_swig_go_0; 
   
@@ -1621,7 +1621,7 @@ ujoin_status _wrap_StateCreate_cujoin(void *_swig_go_0) {
 }
 
 
-ujoin_status _wrap_StateSet_cujoin(ujoin_state *_swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, double _swig_go_6) {
+long long _wrap_StateSet_cujoin(ujoin_state *_swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, double _swig_go_6) {
   ujoin_state *arg1 = 0 ;
   char *arg2 = 0 ;
   char *arg3 = 0 ;
@@ -1632,7 +1632,7 @@ ujoin_status _wrap_StateSet_cujoin(ujoin_state *_swig_go_0, _gostring_ _swig_go_
   char *temp2 ;
   char *temp3 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_state **)&_swig_go_0; 
   
@@ -1660,7 +1660,7 @@ ujoin_status _wrap_StateSet_cujoin(ujoin_state *_swig_go_0, _gostring_ _swig_go_
 }
 
 
-ujoin_status _wrap_StateItem_cujoin(ujoin_state *_swig_go_0, long long _swig_go_1, _gostring_ _swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
+long long _wrap_StateItem_cujoin(ujoin_state *_swig_go_0, long long _swig_go_1, _gostring_ _swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
   ujoin_state *arg1 = 0 ;
   size_t arg2 ;
   char *arg3 = 0 ;
@@ -1668,7 +1668,7 @@ ujoin_status _wrap_StateItem_cujoin(ujoin_state *_swig_go_0, long long _swig_go_
   void *arg5 = 0 ;
   char *temp3 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_state **)&_swig_go_0; 
   arg2 = (size_t)_swig_go_1; 
@@ -1688,13 +1688,13 @@ ujoin_status _wrap_StateItem_cujoin(ujoin_state *_swig_go_0, long long _swig_go_
 }
 
 
-ujoin_status _wrap_PctxParseStd_cujoin(_gostring_ _swig_go_0, void *_swig_go_1, long long _swig_go_2) {
+long long _wrap_PctxParseStd_cujoin(_gostring_ _swig_go_0, void *_swig_go_1, long long _swig_go_2) {
   char *arg1 = 0 ;
   void *arg2 = 0 ;
   size_t arg3 ;
   char *temp1 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   
   temp1 = (char *)malloc(_swig_go_0.n + 1);
@@ -1712,14 +1712,14 @@ ujoin_status _wrap_PctxParseStd_cujoin(_gostring_ _swig_go_0, void *_swig_go_1, 
 }
 
 
-ujoin_status _wrap_PctxCreate_cujoin(void *_swig_go_0, void *_swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4) {
+long long _wrap_PctxCreate_cujoin(void *_swig_go_0, void *_swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4) {
   void *arg1 = 0 ;
   void *arg2 = 0 ;
   size_t arg3 ;
   void *arg4 = 0 ;
   void *arg5 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(void **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
@@ -1733,7 +1733,7 @@ ujoin_status _wrap_PctxCreate_cujoin(void *_swig_go_0, void *_swig_go_1, long lo
 }
 
 
-ujoin_status _wrap_PctxSetEnv_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, _gostring_ _swig_go_2, _gostring_ _swig_go_3, intgo _swig_go_4) {
+long long _wrap_PctxSetEnv_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, _gostring_ _swig_go_2, _gostring_ _swig_go_3, intgo _swig_go_4) {
   ujoin_pctx *arg1 = 0 ;
   int arg2 ;
   char *arg3 = 0 ;
@@ -1742,7 +1742,7 @@ ujoin_status _wrap_PctxSetEnv_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, _
   char *temp3 ;
   char *temp4 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_pctx **)&_swig_go_0; 
   arg2 = (int)_swig_go_1; 
@@ -1768,7 +1768,7 @@ ujoin_status _wrap_PctxSetEnv_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, _
 }
 
 
-ujoin_status _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, _gostring_ _swig_go_2, void *_swig_go_3, long long _swig_go_4, intgo _swig_go_5, _gostring_ _swig_go_6, intgo _swig_go_7, intgo _swig_go_8) {
+long long _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, _gostring_ _swig_go_2, void *_swig_go_3, long long _swig_go_4, intgo _swig_go_5, _gostring_ _swig_go_6, intgo _swig_go_7, intgo _swig_go_8) {
   ujoin_pctx *arg1 = 0 ;
   int arg2 ;
   char *arg3 = 0 ;
@@ -1781,7 +1781,7 @@ ujoin_status _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1
   char *temp3 ;
   char *temp7 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_pctx **)&_swig_go_0; 
   arg2 = (int)_swig_go_1; 
@@ -1811,11 +1811,11 @@ ujoin_status _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1
 }
 
 
-ujoin_status _wrap_PctxStart_cujoin(ujoin_pctx *_swig_go_0, void *_swig_go_1) {
+long long _wrap_PctxStart_cujoin(ujoin_pctx *_swig_go_0, void *_swig_go_1) {
   ujoin_pctx *arg1 = 0 ;
   void *arg2 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_pctx **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
@@ -1826,12 +1826,12 @@ ujoin_status _wrap_PctxStart_cujoin(ujoin_pctx *_swig_go_0, void *_swig_go_1) {
 }
 
 
-ujoin_status _wrap_PctxWait_cujoin(ujoin_pctx *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
+long long _wrap_PctxWait_cujoin(ujoin_pctx *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
   ujoin_pctx *arg1 = 0 ;
   int64_t arg2 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_pctx **)&_swig_go_0; 
   arg2 = (int64_t)_swig_go_1; 
@@ -1843,12 +1843,12 @@ ujoin_status _wrap_PctxWait_cujoin(ujoin_pctx *_swig_go_0, long long _swig_go_1,
 }
 
 
-ujoin_status _wrap_PctxResult_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, void *_swig_go_2) {
+long long _wrap_PctxResult_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, void *_swig_go_2) {
   ujoin_pctx *arg1 = 0 ;
   int arg2 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_pctx **)&_swig_go_0; 
   arg2 = (int)_swig_go_1; 
@@ -1860,13 +1860,13 @@ ujoin_status _wrap_PctxResult_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, v
 }
 
 
-ujoin_status _wrap_PctxClose_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, long long _swig_go_2, void *_swig_go_3) {
+long long _wrap_PctxClose_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, long long _swig_go_2, void *_swig_go_3) {
   ujoin_pctx *arg1 = 0 ;
   int arg2 ;
   int64_t arg3 ;
   void *arg4 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_pctx **)&_swig_go_0; 
   arg2 = (int)_swig_go_1; 
@@ -2000,10 +2000,10 @@ void _wrap_GroupDestroy_cujoin(ujoin_group *_swig_go_0) {
 }
 
 
-ujoin_status _wrap_WorkTest_cujoin(ujoin_work *_swig_go_0) {
+long long _wrap_WorkTest_cujoin(ujoin_work *_swig_go_0) {
   ujoin_work *arg1 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_work **)&_swig_go_0; 
   
@@ -2043,10 +2043,10 @@ void _wrap_JoinableDestroy_cujoin(ujoin_joinable *_swig_go_0) {
 }
 
 
-ujoin_status _wrap_CtxStart_cujoin(ujoin_ctx *_swig_go_0) {
+long long _wrap_CtxStart_cujoin(ujoin_ctx *_swig_go_0) {
   ujoin_ctx *arg1 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_ctx **)&_swig_go_0; 
   
@@ -2056,10 +2056,10 @@ ujoin_status _wrap_CtxStart_cujoin(ujoin_ctx *_swig_go_0) {
 }
 
 
-ujoin_status _wrap_CtxStop_cujoin(ujoin_ctx *_swig_go_0) {
+long long _wrap_CtxStop_cujoin(ujoin_ctx *_swig_go_0) {
   ujoin_ctx *arg1 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_ctx **)&_swig_go_0; 
   
@@ -2111,11 +2111,11 @@ ujoin_joinable *_wrap_DDPJoinable_cujoin(ujoin_ddp *_swig_go_0) {
 }
 
 
-ujoin_status _wrap_DDPReady_cujoin(ujoin_ddp *_swig_go_0, long long _swig_go_1) {
+long long _wrap_DDPReady_cujoin(ujoin_ddp *_swig_go_0, long long _swig_go_1) {
   ujoin_ddp *arg1 = 0 ;
   size_t arg2 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_ddp **)&_swig_go_0; 
   arg2 = (size_t)_swig_go_1; 
@@ -2177,14 +2177,14 @@ _gostring_ _wrap_ZeroHyperName_cujoin(ujoin_zero *_swig_go_0, long long _swig_go
 }
 
 
-ujoin_status _wrap_ZeroSetHyper_cujoin(ujoin_zero *_swig_go_0, intgo _swig_go_1, _gostring_ _swig_go_2, double _swig_go_3) {
+long long _wrap_ZeroSetHyper_cujoin(ujoin_zero *_swig_go_0, intgo _swig_go_1, _gostring_ _swig_go_2, double _swig_go_3) {
   ujoin_zero *arg1 = 0 ;
   int32_t arg2 ;
   char *arg3 = 0 ;
   double arg4 ;
   char *temp3 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   arg2 = (int32_t)_swig_go_1; 
@@ -2203,12 +2203,12 @@ ujoin_status _wrap_ZeroSetHyper_cujoin(ujoin_zero *_swig_go_0, intgo _swig_go_1,
 }
 
 
-ujoin_status _wrap_ZeroSetGradient_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
+long long _wrap_ZeroSetGradient_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
   ujoin_zero *arg1 = 0 ;
   size_t arg2 ;
   void *arg3 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   arg2 = (size_t)_swig_go_1; 
@@ -2220,10 +2220,10 @@ ujoin_status _wrap_ZeroSetGradient_cujoin(ujoin_zero *_swig_go_0, long long _swi
 }
 
 
-ujoin_status _wrap_ZeroClearGradients_cujoin(ujoin_zero *_swig_go_0) {
+long long _wrap_ZeroClearGradients_cujoin(ujoin_zero *_swig_go_0) {
   ujoin_zero *arg1 = 0 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   
@@ -2318,12 +2318,12 @@ _gostring_ _wrap_PctxReport_cujoin(ujoin_pctx *_swig_go_0) {
 }
 
 
-ujoin_status _wrap_PctxSignal_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, intgo _swig_go_2) {
+long long _wrap_PctxSignal_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, intgo _swig_go_2) {
   ujoin_pctx *arg1 = 0 ;
   int32_t arg2 ;
   int32_t arg3 ;
   ujoin_status result;
-  ujoin_status _swig_go_result;
+  long long _swig_go_result;
   
   arg1 = *(ujoin_pctx **)&_swig_go_0; 
   arg2 = (int32_t)_swig_go_1; 

@@ -29,37 +29,37 @@ typedef struct { void* array; intgo len; intgo cap; } _goslice_;
 
 typedef _gostring_ swig_type_1;
 typedef long long swig_type_2;
-typedef _gostring_ swig_type_3;
-typedef _gostring_ swig_type_4;
-typedef _gostring_ swig_type_5;
-typedef long long swig_type_6;
-typedef _gostring_ swig_type_7;
+typedef long long swig_type_3;
+typedef long long swig_type_4;
+typedef long long swig_type_5;
+typedef _gostring_ swig_type_6;
+typedef long long swig_type_7;
 typedef _gostring_ swig_type_8;
-typedef long long swig_type_9;
-typedef _gostring_ swig_type_10;
+typedef _gostring_ swig_type_9;
+typedef long long swig_type_10;
 typedef long long swig_type_11;
-typedef long long swig_type_12;
-typedef _gostring_ swig_type_13;
-typedef long long swig_type_14;
+typedef _gostring_ swig_type_12;
+typedef long long swig_type_13;
+typedef _gostring_ swig_type_14;
 typedef long long swig_type_15;
 typedef long long swig_type_16;
 typedef _gostring_ swig_type_17;
-typedef _gostring_ swig_type_18;
-typedef _gostring_ swig_type_19;
+typedef long long swig_type_18;
+typedef long long swig_type_19;
 typedef long long swig_type_20;
-typedef long long swig_type_21;
-typedef _gostring_ swig_type_22;
+typedef _gostring_ swig_type_21;
+typedef long long swig_type_22;
 typedef long long swig_type_23;
 typedef long long swig_type_24;
 typedef long long swig_type_25;
 typedef long long swig_type_26;
-typedef long long swig_type_27;
-typedef long long swig_type_28;
+typedef _gostring_ swig_type_27;
+typedef _gostring_ swig_type_28;
 typedef _gostring_ swig_type_29;
 typedef long long swig_type_30;
 typedef long long swig_type_31;
 typedef long long swig_type_32;
-typedef long long swig_type_33;
+typedef _gostring_ swig_type_33;
 typedef long long swig_type_34;
 typedef long long swig_type_35;
 typedef long long swig_type_36;
@@ -70,41 +70,94 @@ typedef long long swig_type_40;
 typedef long long swig_type_41;
 typedef long long swig_type_42;
 typedef long long swig_type_43;
-typedef long long swig_type_44;
+typedef _gostring_ swig_type_44;
 typedef long long swig_type_45;
 typedef long long swig_type_46;
-typedef _gostring_ swig_type_47;
-typedef _gostring_ swig_type_48;
-typedef _gostring_ swig_type_49;
+typedef long long swig_type_47;
+typedef long long swig_type_48;
+typedef long long swig_type_49;
 typedef long long swig_type_50;
-typedef _gostring_ swig_type_51;
-typedef _gostring_ swig_type_52;
+typedef long long swig_type_51;
+typedef long long swig_type_52;
 typedef long long swig_type_53;
-typedef _gostring_ swig_type_54;
-typedef _gostring_ swig_type_55;
+typedef long long swig_type_54;
+typedef long long swig_type_55;
 typedef long long swig_type_56;
 typedef long long swig_type_57;
-typedef _gostring_ swig_type_58;
-typedef _gostring_ swig_type_59;
-typedef _gostring_ swig_type_60;
+typedef long long swig_type_58;
+typedef long long swig_type_59;
+typedef long long swig_type_60;
 typedef long long swig_type_61;
-typedef _gostring_ swig_type_62;
+typedef long long swig_type_62;
 typedef long long swig_type_63;
 typedef long long swig_type_64;
-typedef _gostring_ swig_type_65;
-typedef _gostring_ swig_type_66;
-typedef _gostring_ swig_type_67;
-typedef _gostring_ swig_type_68;
-typedef _gostring_ swig_type_69;
+typedef long long swig_type_65;
+typedef long long swig_type_66;
+typedef long long swig_type_67;
+typedef long long swig_type_68;
+typedef long long swig_type_69;
 typedef long long swig_type_70;
 typedef long long swig_type_71;
-typedef _gostring_ swig_type_72;
+typedef long long swig_type_72;
 typedef long long swig_type_73;
-typedef _gostring_ swig_type_74;
-typedef long long swig_type_75;
+typedef long long swig_type_74;
+typedef _gostring_ swig_type_75;
 typedef long long swig_type_76;
 typedef long long swig_type_77;
-typedef _gostring_ swig_type_78;
+typedef long long swig_type_78;
+typedef long long swig_type_79;
+typedef _gostring_ swig_type_80;
+typedef long long swig_type_81;
+typedef _gostring_ swig_type_82;
+typedef long long swig_type_83;
+typedef long long swig_type_84;
+typedef long long swig_type_85;
+typedef long long swig_type_86;
+typedef _gostring_ swig_type_87;
+typedef _gostring_ swig_type_88;
+typedef long long swig_type_89;
+typedef long long swig_type_90;
+typedef _gostring_ swig_type_91;
+typedef long long swig_type_92;
+typedef _gostring_ swig_type_93;
+typedef long long swig_type_94;
+typedef long long swig_type_95;
+typedef long long swig_type_96;
+typedef long long swig_type_97;
+typedef _gostring_ swig_type_98;
+typedef _gostring_ swig_type_99;
+typedef long long swig_type_100;
+typedef _gostring_ swig_type_101;
+typedef long long swig_type_102;
+typedef _gostring_ swig_type_103;
+typedef long long swig_type_104;
+typedef long long swig_type_105;
+typedef long long swig_type_106;
+typedef long long swig_type_107;
+typedef long long swig_type_108;
+typedef long long swig_type_109;
+typedef _gostring_ swig_type_110;
+typedef _gostring_ swig_type_111;
+typedef _gostring_ swig_type_112;
+typedef _gostring_ swig_type_113;
+typedef long long swig_type_114;
+typedef long long swig_type_115;
+typedef long long swig_type_116;
+typedef _gostring_ swig_type_117;
+typedef long long swig_type_118;
+typedef long long swig_type_119;
+typedef long long swig_type_120;
+typedef _gostring_ swig_type_121;
+typedef long long swig_type_122;
+typedef long long swig_type_123;
+typedef _gostring_ swig_type_124;
+typedef long long swig_type_125;
+typedef long long swig_type_126;
+typedef long long swig_type_127;
+typedef long long swig_type_128;
+typedef long long swig_type_129;
+typedef _gostring_ swig_type_130;
+typedef long long swig_type_131;
 extern void _wrap_Swig_free_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_cujoin(swig_intgo arg1);
 
@@ -121,89 +174,89 @@ typedef char *bytes;
 #cgo nocallback _wrap_StateCount_cujoin
 
 extern swig_type_1 _wrap_StatusName_cujoin(swig_intgo arg1);
-extern uintptr_t _wrap_InstallInterruptCheck_cujoin(void);
+extern swig_type_2 _wrap_InstallInterruptCheck_cujoin(void);
 extern void _wrap_EnableUserCheck_cujoin(swig_intgo arg1);
-extern uintptr_t _wrap_SetLogSink_cujoin(swig_intgo arg1, swig_type_2 arg2);
-extern uintptr_t _wrap_Fail_cujoin(swig_intgo arg1, swig_type_3 arg2);
-extern uintptr_t _wrap_StoreCreate_cujoin(swig_type_4 arg1, swig_type_5 arg2, swig_intgo arg3, swig_type_6 arg4, swig_intgo arg5, swig_voidp arg6, swig_voidp arg7);
-extern uintptr_t _wrap_StorePrefix_cujoin(uintptr_t arg1, swig_type_7 arg2, swig_voidp arg3);
-extern uintptr_t _wrap_StoreSet_cujoin(uintptr_t arg1, swig_type_8 arg2, swig_voidp arg3, swig_type_9 arg4, swig_voidp arg5);
-extern uintptr_t _wrap_StoreGet_cujoin(uintptr_t arg1, swig_type_10 arg2, swig_type_11 arg3, swig_voidp arg4, swig_type_12 arg5, swig_voidp arg6, swig_voidp arg7);
-extern uintptr_t _wrap_StoreAdd_cujoin(uintptr_t arg1, swig_type_13 arg2, swig_type_14 arg3, swig_voidp arg4, swig_voidp arg5);
-extern uintptr_t _wrap_StoreWait_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_15 arg3, swig_type_16 arg4, swig_voidp arg5);
-extern uintptr_t _wrap_GroupCreate_cujoin(swig_type_17 arg1, swig_type_18 arg2, swig_type_19 arg3, uintptr_t arg4, swig_intgo arg5, swig_intgo arg6, swig_type_20 arg7, swig_type_21 arg8, swig_voidp arg9, swig_voidp arg10);
-extern uintptr_t _wrap_GroupInfo_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_22 _wrap_GroupBackend_cujoin(uintptr_t arg1);
-extern uintptr_t _wrap_GroupClose_cujoin(uintptr_t arg1, swig_type_23 arg2, swig_voidp arg3);
-extern uintptr_t _wrap_Collective_cujoin(swig_intgo arg1, uintptr_t arg2, swig_voidp arg3, swig_type_24 arg4, swig_voidp arg5, swig_type_25 arg6, swig_intgo arg7, swig_intgo arg8, swig_type_26 arg9, swig_type_27 arg10, swig_voidp arg11, swig_voidp arg12);
-extern uintptr_t _wrap_WorkWait_cujoin(uintptr_t arg1, swig_type_28 arg2, swig_voidp arg3);
-extern uintptr_t _wrap_JoinableCreate_cujoin(uintptr_t arg1, swig_type_29 arg2, swig_voidp arg3, swig_type_30 arg4, swig_type_31 arg5, swig_voidp arg6);
-extern uintptr_t _wrap_JoinableNotify_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern uintptr_t _wrap_CtxCreate_cujoin(swig_voidp arg1, swig_type_32 arg2, swig_type_33 arg3, swig_type_34 arg4, swig_voidp arg5, swig_voidp arg6, swig_type_35 arg7, swig_voidp arg8, swig_voidp arg9);
-extern uintptr_t _wrap_CtxFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern uintptr_t _wrap_CtxStopped_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern uintptr_t _wrap_CtxReport_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_36 _wrap_CtxRounds_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_37 arg3);
-extern uintptr_t _wrap_DDPCreate_cujoin(uintptr_t arg1, swig_type_38 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_type_39 arg9, swig_voidp arg10, swig_voidp arg11);
-extern uintptr_t _wrap_DDPForward_cujoin(uintptr_t arg1, double arg2, swig_voidp arg3);
-extern uintptr_t _wrap_DDPFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern uintptr_t _wrap_DDPReport_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern uintptr_t _wrap_ZeroCreate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_40 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_voidp arg10, swig_type_41 arg11, swig_type_42 arg12, swig_type_43 arg13, swig_voidp arg14, swig_voidp arg15);
-extern uintptr_t _wrap_ZeroAddParamGroup_cujoin(uintptr_t arg1, swig_type_44 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_type_45 arg10, swig_voidp arg11);
-extern uintptr_t _wrap_ZeroStep_cujoin(uintptr_t arg1, swig_type_46 arg2, swig_voidp arg3);
-extern uintptr_t _wrap_ZeroGetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_47 arg3, swig_voidp arg4);
-extern uintptr_t _wrap_ZeroConsolidate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern uintptr_t _wrap_ZeroStateDict_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern uintptr_t _wrap_ZeroLoadStateDict_cujoin(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern uintptr_t _wrap_ZeroSave_cujoin(uintptr_t arg1, swig_type_48 arg2, uintptr_t arg3, swig_intgo arg4, swig_intgo arg5, swig_voidp arg6);
-extern uintptr_t _wrap_ZeroLoad_cujoin(uintptr_t arg1, swig_type_49 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
-extern uintptr_t _wrap_ZeroShard_cujoin(uintptr_t arg1, swig_type_50 arg2, swig_voidp arg3);
-extern uintptr_t _wrap_StateCreate_cujoin(swig_voidp arg1);
-extern uintptr_t _wrap_StateSet_cujoin(uintptr_t arg1, swig_type_51 arg2, swig_type_52 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, double arg7);
-extern uintptr_t _wrap_StateItem_cujoin(uintptr_t arg1, swig_type_53 arg2, swig_type_54 arg3, swig_intgo arg4, swig_voidp arg5);
-extern uintptr_t _wrap_PctxParseStd_cujoin(swig_type_55 arg1, swig_voidp arg2, swig_type_56 arg3);
-extern uintptr_t _wrap_PctxCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_57 arg3, swig_voidp arg4, swig_voidp arg5);
-extern uintptr_t _wrap_PctxSetEnv_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_58 arg3, swig_type_59 arg4, swig_intgo arg5);
-extern uintptr_t _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_60 arg3, swig_voidp arg4, swig_type_61 arg5, swig_intgo arg6, swig_type_62 arg7, swig_intgo arg8, swig_intgo arg9);
-extern uintptr_t _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern uintptr_t _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_63 arg2, swig_voidp arg3);
-extern uintptr_t _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern uintptr_t _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_64 arg3, swig_voidp arg4);
-extern swig_type_65 _wrap_Version_cujoin(void);
+extern swig_type_3 _wrap_SetLogSink_cujoin(swig_intgo arg1, swig_type_4 arg2);
+extern swig_type_5 _wrap_Fail_cujoin(swig_intgo arg1, swig_type_6 arg2);
+extern swig_type_7 _wrap_StoreCreate_cujoin(swig_type_8 arg1, swig_type_9 arg2, swig_intgo arg3, swig_type_10 arg4, swig_intgo arg5, swig_voidp arg6, swig_voidp arg7);
+extern swig_type_11 _wrap_StorePrefix_cujoin(uintptr_t arg1, swig_type_12 arg2, swig_voidp arg3);
+extern swig_type_13 _wrap_StoreSet_cujoin(uintptr_t arg1, swig_type_14 arg2, swig_voidp arg3, swig_type_15 arg4, swig_voidp arg5);
+extern swig_type_16 _wrap_StoreGet_cujoin(uintptr_t arg1, swig_type_17 arg2, swig_type_18 arg3, swig_voidp arg4, swig_type_19 arg5, swig_voidp arg6, swig_voidp arg7);
+extern swig_type_20 _wrap_StoreAdd_cujoin(uintptr_t arg1, swig_type_21 arg2, swig_type_22 arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_23 _wrap_StoreWait_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_24 arg3, swig_type_25 arg4, swig_voidp arg5);
+extern swig_type_26 _wrap_GroupCreate_cujoin(swig_type_27 arg1, swig_type_28 arg2, swig_type_29 arg3, uintptr_t arg4, swig_intgo arg5, swig_intgo arg6, swig_type_30 arg7, swig_type_31 arg8, swig_voidp arg9, swig_voidp arg10);
+extern swig_type_32 _wrap_GroupInfo_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_33 _wrap_GroupBackend_cujoin(uintptr_t arg1);
+extern swig_type_34 _wrap_GroupClose_cujoin(uintptr_t arg1, swig_type_35 arg2, swig_voidp arg3);
+extern swig_type_36 _wrap_Collective_cujoin(swig_intgo arg1, uintptr_t arg2, swig_voidp arg3, swig_type_37 arg4, swig_voidp arg5, swig_type_38 arg6, swig_intgo arg7, swig_intgo arg8, swig_type_39 arg9, swig_type_40 arg10, swig_voidp arg11, swig_voidp arg12);
+extern swig_type_41 _wrap_WorkWait_cujoin(uintptr_t arg1, swig_type_42 arg2, swig_voidp arg3);
+extern swig_type_43 _wrap_JoinableCreate_cujoin(uintptr_t arg1, swig_type_44 arg2, swig_voidp arg3, swig_type_45 arg4, swig_type_46 arg5, swig_voidp arg6);
+extern swig_type_47 _wrap_JoinableNotify_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_48 _wrap_CtxCreate_cujoin(swig_voidp arg1, swig_type_49 arg2, swig_type_50 arg3, swig_type_51 arg4, swig_voidp arg5, swig_voidp arg6, swig_type_52 arg7, swig_voidp arg8, swig_voidp arg9);
+extern swig_type_53 _wrap_CtxFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_54 _wrap_CtxStopped_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_55 _wrap_CtxReport_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_56 _wrap_CtxRounds_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_57 arg3);
+extern swig_type_58 _wrap_DDPCreate_cujoin(uintptr_t arg1, swig_type_59 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_type_60 arg9, swig_voidp arg10, swig_voidp arg11);
+extern swig_type_61 _wrap_DDPForward_cujoin(uintptr_t arg1, double arg2, swig_voidp arg3);
+extern swig_type_62 _wrap_DDPFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_63 _wrap_DDPReport_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_64 _wrap_ZeroCreate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_65 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_voidp arg10, swig_type_66 arg11, swig_type_67 arg12, swig_type_68 arg13, swig_voidp arg14, swig_voidp arg15);
+extern swig_type_69 _wrap_ZeroAddParamGroup_cujoin(uintptr_t arg1, swig_type_70 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_type_71 arg10, swig_voidp arg11);
+extern swig_type_72 _wrap_ZeroStep_cujoin(uintptr_t arg1, swig_type_73 arg2, swig_voidp arg3);
+extern swig_type_74 _wrap_ZeroGetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_75 arg3, swig_voidp arg4);
+extern swig_type_76 _wrap_ZeroConsolidate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_77 _wrap_ZeroStateDict_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_78 _wrap_ZeroLoadStateDict_cujoin(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_79 _wrap_ZeroSave_cujoin(uintptr_t arg1, swig_type_80 arg2, uintptr_t arg3, swig_intgo arg4, swig_intgo arg5, swig_voidp arg6);
+extern swig_type_81 _wrap_ZeroLoad_cujoin(uintptr_t arg1, swig_type_82 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_83 _wrap_ZeroShard_cujoin(uintptr_t arg1, swig_type_84 arg2, swig_voidp arg3);
+extern swig_type_85 _wrap_StateCreate_cujoin(swig_voidp arg1);
+extern swig_type_86 _wrap_StateSet_cujoin(uintptr_t arg1, swig_type_87 arg2, swig_type_88 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, double arg7);
+extern swig_type_89 _wrap_StateItem_cujoin(uintptr_t arg1, swig_type_90 arg2, swig_type_91 arg3, swig_intgo arg4, swig_voidp arg5);
+extern swig_type_92 _wrap_PctxParseStd_cujoin(swig_type_93 arg1, swig_voidp arg2, swig_type_94 arg3);
+extern swig_type_95 _wrap_PctxCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_96 arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_97 _wrap_PctxSetEnv_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_98 arg3, swig_type_99 arg4, swig_intgo arg5);
+extern swig_type_100 _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_101 arg3, swig_voidp arg4, swig_type_102 arg5, swig_intgo arg6, swig_type_103 arg7, swig_intgo arg8, swig_intgo arg9);
+extern swig_type_104 _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_105 _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_106 arg2, swig_voidp arg3);
+extern swig_type_107 _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_108 _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_109 arg3, swig_voidp arg4);
+extern swig_type_110 _wrap_Version_cujoin(void);
 extern swig_intgo _wrap_ABIVersion_cujoin(void);
-extern swig_type_66 _wrap_Backends_cujoin(void);
-extern swig_type_67 _wrap_StoreURL_cujoin(uintptr_t arg1);
+extern swig_type_111 _wrap_Backends_cujoin(void);
+extern swig_type_112 _wrap_StoreURL_cujoin(uintptr_t arg1);
 extern void _wrap_StoreAbort_cujoin(uintptr_t arg1);
 extern void _wrap_StoreDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupRank_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupSize_cujoin(uintptr_t arg1);
-extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_68 arg2);
+extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_113 arg2);
 extern void _wrap_GroupDestroy_cujoin(uintptr_t arg1);
-extern uintptr_t _wrap_WorkTest_cujoin(uintptr_t arg1);
+extern swig_type_114 _wrap_WorkTest_cujoin(uintptr_t arg1);
 extern void _wrap_WorkAbort_cujoin(uintptr_t arg1);
 extern void _wrap_WorkDestroy_cujoin(uintptr_t arg1);
 extern void _wrap_JoinableDestroy_cujoin(uintptr_t arg1);
-extern uintptr_t _wrap_CtxStart_cujoin(uintptr_t arg1);
-extern uintptr_t _wrap_CtxStop_cujoin(uintptr_t arg1);
-extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_69 arg2);
+extern swig_type_115 _wrap_CtxStart_cujoin(uintptr_t arg1);
+extern swig_type_116 _wrap_CtxStop_cujoin(uintptr_t arg1);
+extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_117 arg2);
 extern void _wrap_CtxDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_DDPJoinable_cujoin(uintptr_t arg1);
-extern uintptr_t _wrap_DDPReady_cujoin(uintptr_t arg1, swig_type_70 arg2);
+extern swig_type_118 _wrap_DDPReady_cujoin(uintptr_t arg1, swig_type_119 arg2);
 extern void _wrap_DDPDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_ZeroJoinable_cujoin(uintptr_t arg1);
-extern swig_type_71 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
-extern swig_type_72 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_73 arg2);
-extern uintptr_t _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_74 arg3, double arg4);
-extern uintptr_t _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_75 arg2, swig_voidp arg3);
-extern uintptr_t _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
-extern swig_type_76 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
+extern swig_type_120 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
+extern swig_type_121 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_122 arg2);
+extern swig_type_123 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_124 arg3, double arg4);
+extern swig_type_125 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_126 arg2, swig_voidp arg3);
+extern swig_type_127 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
+extern swig_type_128 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
 extern void _wrap_ZeroDestroy_cujoin(uintptr_t arg1);
-extern swig_type_77 _wrap_StateCount_cujoin(uintptr_t arg1);
+extern swig_type_129 _wrap_StateCount_cujoin(uintptr_t arg1);
 extern void _wrap_StateDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFailed_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFirstFailure_cujoin(uintptr_t arg1);
-extern swig_type_78 _wrap_PctxReport_cujoin(uintptr_t arg1);
-extern uintptr_t _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
+extern swig_type_130 _wrap_PctxReport_cujoin(uintptr_t arg1);
+extern swig_type_131 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
 extern void _wrap_PctxAbort_cujoin(uintptr_t arg1);
 extern void _wrap_PctxDestroy_cujoin(uintptr_t arg1);
 #undef intgo
@@ -269,10 +322,10 @@ func StatusName(arg1 int) (_swig_ret string) {
 }
 
 func InstallInterruptCheck() (_swig_ret *Failure) {
-	var swig_r uintptr
-	swig_r = (uintptr)(C._wrap_InstallInterruptCheck_cujoin())
+	var swig_r uint64
+	swig_r = (uint64)(C._wrap_InstallInterruptCheck_cujoin())
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
@@ -282,30 +335,30 @@ func EnableUserCheck(arg1 int) {
 }
 
 func SetLogSink(arg1 int, arg2 uint64) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uintptr)(C._wrap_SetLogSink_cujoin(C.swig_intgo(_swig_i_0), C.swig_type_2(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_SetLogSink_cujoin(C.swig_intgo(_swig_i_0), C.swig_type_4(_swig_i_1)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func Fail(arg1 int, arg2 string) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uintptr)(C._wrap_Fail_cujoin(C.swig_intgo(_swig_i_0), *(*C.swig_type_3)(unsafe.Pointer(&_swig_i_1))))
+	swig_r = (uint64)(C._wrap_Fail_cujoin(C.swig_intgo(_swig_i_0), *(*C.swig_type_6)(unsafe.Pointer(&_swig_i_1))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func StoreCreate(arg1 string, arg2 string, arg3 int, arg4 int64, arg5 int, arg6 unsafe.Pointer, arg7 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
@@ -313,7 +366,7 @@ func StoreCreate(arg1 string, arg2 string, arg3 int, arg4 int64, arg5 int, arg6 
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uintptr)(C._wrap_StoreCreate_cujoin(*(*C.swig_type_4)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_5)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_type_6(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_StoreCreate_cujoin(*(*C.swig_type_8)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_9)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_type_10(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -321,42 +374,42 @@ func StoreCreate(arg1 string, arg2 string, arg3 int, arg4 int64, arg5 int, arg6 
 		Swig_escape_val = arg2
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func StorePrefix(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_StorePrefix_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_7)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_StorePrefix_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_12)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func StoreSet(arg1 uintptr, arg2 string, arg3 unsafe.Pointer, arg4 int64, arg5 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uintptr)(C._wrap_StoreSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_8)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_type_9(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_StoreSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_14)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_type_15(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func StoreGet(arg1 uintptr, arg2 string, arg3 int64, arg4 unsafe.Pointer, arg5 int64, arg6 unsafe.Pointer, arg7 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
@@ -364,46 +417,46 @@ func StoreGet(arg1 uintptr, arg2 string, arg3 int64, arg4 unsafe.Pointer, arg5 i
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uintptr)(C._wrap_StoreGet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_10)(unsafe.Pointer(&_swig_i_1)), C.swig_type_11(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_12(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_StoreGet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_1)), C.swig_type_18(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_19(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func StoreAdd(arg1 uintptr, arg2 string, arg3 int64, arg4 unsafe.Pointer, arg5 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uintptr)(C._wrap_StoreAdd_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_13)(unsafe.Pointer(&_swig_i_1)), C.swig_type_14(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_StoreAdd_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_21)(unsafe.Pointer(&_swig_i_1)), C.swig_type_22(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func StoreWait(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4 int64, arg5 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uintptr)(C._wrap_StoreWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_15(_swig_i_2), C.swig_type_16(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_StoreWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_24(_swig_i_2), C.swig_type_25(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, arg6 int, arg7 int64, arg8 int64, arg9 unsafe.Pointer, arg10 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
@@ -414,7 +467,7 @@ func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, 
 	_swig_i_7 := arg8
 	_swig_i_8 := arg9
 	_swig_i_9 := arg10
-	swig_r = (uintptr)(C._wrap_GroupCreate_cujoin(*(*C.swig_type_17)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_18)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_19)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_intgo(_swig_i_5), C.swig_type_20(_swig_i_6), C.swig_type_21(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9)))
+	swig_r = (uint64)(C._wrap_GroupCreate_cujoin(*(*C.swig_type_27)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_intgo(_swig_i_5), C.swig_type_30(_swig_i_6), C.swig_type_31(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -425,17 +478,17 @@ func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, 
 		Swig_escape_val = arg3
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func GroupInfo(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uintptr)(C._wrap_GroupInfo_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_GroupInfo_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
@@ -450,18 +503,18 @@ func GroupBackend(arg1 uintptr) (_swig_ret string) {
 }
 
 func GroupClose(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_GroupClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_23(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_GroupClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_35(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func Collective(arg1 int, arg2 uintptr, arg3 unsafe.Pointer, arg4 int64, arg5 unsafe.Pointer, arg6 int64, arg7 int, arg8 int, arg9 int64, arg10 uint64, arg11 unsafe.Pointer, arg12 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
@@ -474,53 +527,53 @@ func Collective(arg1 int, arg2 uintptr, arg3 unsafe.Pointer, arg4 int64, arg5 un
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
 	_swig_i_11 := arg12
-	swig_r = (uintptr)(C._wrap_Collective_cujoin(C.swig_intgo(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_type_24(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_25(_swig_i_5), C.swig_intgo(_swig_i_6), C.swig_intgo(_swig_i_7), C.swig_type_26(_swig_i_8), C.swig_type_27(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_voidp(_swig_i_11)))
+	swig_r = (uint64)(C._wrap_Collective_cujoin(C.swig_intgo(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_type_37(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_38(_swig_i_5), C.swig_intgo(_swig_i_6), C.swig_intgo(_swig_i_7), C.swig_type_39(_swig_i_8), C.swig_type_40(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_voidp(_swig_i_11)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func WorkWait(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_WorkWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_28(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_WorkWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_42(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func JoinableCreate(arg1 uintptr, arg2 string, arg3 unsafe.Pointer, arg4 int64, arg5 uint64, arg6 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (uintptr)(C._wrap_JoinableCreate_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_type_30(_swig_i_3), C.swig_type_31(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (uint64)(C._wrap_JoinableCreate_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_44)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_type_45(_swig_i_3), C.swig_type_46(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func JoinableNotify(arg1 uintptr, arg2 unsafe.Pointer, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_JoinableNotify_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_JoinableNotify_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func CtxCreate(arg1 unsafe.Pointer, arg2 int64, arg3 int64, arg4 int64, arg5 unsafe.Pointer, arg6 unsafe.Pointer, arg7 int64, arg8 unsafe.Pointer, arg9 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
@@ -530,39 +583,39 @@ func CtxCreate(arg1 unsafe.Pointer, arg2 int64, arg3 int64, arg4 int64, arg5 uns
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
 	_swig_i_8 := arg9
-	swig_r = (uintptr)(C._wrap_CtxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_32(_swig_i_1), C.swig_type_33(_swig_i_2), C.swig_type_34(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_type_35(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8)))
+	swig_r = (uint64)(C._wrap_CtxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_49(_swig_i_1), C.swig_type_50(_swig_i_2), C.swig_type_51(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_type_52(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func CtxFinish(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uintptr)(C._wrap_CtxFinish_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_CtxFinish_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func CtxStopped(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uintptr)(C._wrap_CtxStopped_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_CtxStopped_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func CtxReport(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uintptr)(C._wrap_CtxReport_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_CtxReport_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
@@ -571,12 +624,12 @@ func CtxRounds(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret int64) 
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int64)(C._wrap_CtxRounds_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_37(_swig_i_2)))
+	swig_r = (int64)(C._wrap_CtxRounds_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_57(_swig_i_2)))
 	return swig_r
 }
 
 func DDPCreate(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 unsafe.Pointer, arg9 uint64, arg10 unsafe.Pointer, arg11 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
@@ -588,46 +641,46 @@ func DDPCreate(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsafe.Pointe
 	_swig_i_8 := arg9
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
-	swig_r = (uintptr)(C._wrap_DDPCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_38(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_type_39(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_voidp(_swig_i_10)))
+	swig_r = (uint64)(C._wrap_DDPCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_59(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_type_60(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_voidp(_swig_i_10)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func DDPForward(arg1 uintptr, arg2 float64, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_DDPForward_cujoin(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_DDPForward_cujoin(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func DDPFinish(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uintptr)(C._wrap_DDPFinish_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_DDPFinish_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func DDPReport(arg1 uintptr, arg2 unsafe.Pointer, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_DDPReport_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_DDPReport_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroCreate(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 unsafe.Pointer, arg9 unsafe.Pointer, arg10 unsafe.Pointer, arg11 int64, arg12 int64, arg13 uint64, arg14 unsafe.Pointer, arg15 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
@@ -643,14 +696,14 @@ func ZeroCreate(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer, arg5 un
 	_swig_i_12 := arg13
 	_swig_i_13 := arg14
 	_swig_i_14 := arg15
-	swig_r = (uintptr)(C._wrap_ZeroCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_40(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_type_41(_swig_i_10), C.swig_type_42(_swig_i_11), C.swig_type_43(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_voidp(_swig_i_14)))
+	swig_r = (uint64)(C._wrap_ZeroCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_65(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_type_66(_swig_i_10), C.swig_type_67(_swig_i_11), C.swig_type_68(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_voidp(_swig_i_14)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroAddParamGroup(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 unsafe.Pointer, arg9 unsafe.Pointer, arg10 int64, arg11 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
@@ -662,125 +715,125 @@ func ZeroAddParamGroup(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsaf
 	_swig_i_8 := arg9
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
-	swig_r = (uintptr)(C._wrap_ZeroAddParamGroup_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_44(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_45(_swig_i_9), C.swig_voidp(_swig_i_10)))
+	swig_r = (uint64)(C._wrap_ZeroAddParamGroup_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_71(_swig_i_9), C.swig_voidp(_swig_i_10)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroStep(arg1 uintptr, arg2 uint64, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_ZeroStep_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_46(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroStep_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_73(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroGetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uintptr)(C._wrap_ZeroGetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_47)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroGetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_75)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroConsolidate(arg1 uintptr, arg2 int, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_ZeroConsolidate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroConsolidate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroStateDict(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uintptr)(C._wrap_ZeroStateDict_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_ZeroStateDict_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroLoadStateDict(arg1 uintptr, arg2 uintptr, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_ZeroLoadStateDict_cujoin(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroLoadStateDict_cujoin(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroSave(arg1 uintptr, arg2 string, arg3 uintptr, arg4 int, arg5 int, arg6 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (uintptr)(C._wrap_ZeroSave_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_48)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (uint64)(C._wrap_ZeroSave_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_80)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroLoad(arg1 uintptr, arg2 string, arg3 int, arg4 unsafe.Pointer, arg5 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uintptr)(C._wrap_ZeroLoad_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_49)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_ZeroLoad_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_82)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroShard(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_ZeroShard_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_50(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroShard_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_84(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func StateCreate(arg1 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_StateCreate_cujoin(C.swig_voidp(_swig_i_0)))
+	swig_r = (uint64)(C._wrap_StateCreate_cujoin(C.swig_voidp(_swig_i_0)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func StateSet(arg1 uintptr, arg2 string, arg3 string, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 unsafe.Pointer, arg7 float64) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
@@ -788,7 +841,7 @@ func StateSet(arg1 uintptr, arg2 string, arg3 string, arg4 unsafe.Pointer, arg5 
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uintptr)(C._wrap_StateSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_51)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_52)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.double(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_StateSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_87)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_88)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.double(_swig_i_6)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -796,61 +849,61 @@ func StateSet(arg1 uintptr, arg2 string, arg3 string, arg4 unsafe.Pointer, arg5 
 		Swig_escape_val = arg3
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func StateItem(arg1 uintptr, arg2 int64, arg3 string, arg4 int, arg5 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uintptr)(C._wrap_StateItem_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_53(_swig_i_1), *(*C.swig_type_54)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_StateItem_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_90(_swig_i_1), *(*C.swig_type_91)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func PctxParseStd(arg1 string, arg2 unsafe.Pointer, arg3 int64) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_PctxParseStd_cujoin(*(*C.swig_type_55)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_type_56(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxParseStd_cujoin(*(*C.swig_type_93)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_type_94(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func PctxCreate(arg1 unsafe.Pointer, arg2 unsafe.Pointer, arg3 int64, arg4 unsafe.Pointer, arg5 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uintptr)(C._wrap_PctxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_57(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_PctxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_96(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func PctxSetEnv(arg1 uintptr, arg2 int, arg3 string, arg4 string, arg5 int) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uintptr)(C._wrap_PctxSetEnv_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_58)(unsafe.Pointer(&_swig_i_2)), *(*C.swig_type_59)(unsafe.Pointer(&_swig_i_3)), C.swig_intgo(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_PctxSetEnv_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_98)(unsafe.Pointer(&_swig_i_2)), *(*C.swig_type_99)(unsafe.Pointer(&_swig_i_3)), C.swig_intgo(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -858,12 +911,12 @@ func PctxSetEnv(arg1 uintptr, arg2 int, arg3 string, arg4 string, arg5 int) (_sw
 		Swig_escape_val = arg4
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func PctxSetWorker(arg1 uintptr, arg2 int, arg3 string, arg4 unsafe.Pointer, arg5 int64, arg6 int, arg7 string, arg8 int, arg9 int) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
@@ -873,7 +926,7 @@ func PctxSetWorker(arg1 uintptr, arg2 int, arg3 string, arg4 unsafe.Pointer, arg
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
 	_swig_i_8 := arg9
-	swig_r = (uintptr)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_60)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_type_61(_swig_i_4), C.swig_intgo(_swig_i_5), *(*C.swig_type_62)(unsafe.Pointer(&_swig_i_6)), C.swig_intgo(_swig_i_7), C.swig_intgo(_swig_i_8)))
+	swig_r = (uint64)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_101)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_type_102(_swig_i_4), C.swig_intgo(_swig_i_5), *(*C.swig_type_103)(unsafe.Pointer(&_swig_i_6)), C.swig_intgo(_swig_i_7), C.swig_intgo(_swig_i_8)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -881,51 +934,51 @@ func PctxSetWorker(arg1 uintptr, arg2 int, arg3 string, arg4 unsafe.Pointer, arg
 		Swig_escape_val = arg7
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func PctxStart(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uintptr)(C._wrap_PctxStart_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxStart_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func PctxWait(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_63(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_106(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func PctxResult(arg1 uintptr, arg2 int, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_PctxResult_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxResult_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func PctxClose(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uintptr)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_64(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_109(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
@@ -990,7 +1043,7 @@ func GroupSize(arg1 uintptr) (_swig_ret int) {
 func GroupAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_68)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_113)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1002,11 +1055,11 @@ func GroupDestroy(arg1 uintptr) {
 }
 
 func WorkTest(arg1 uintptr) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_WorkTest_cujoin(C.uintptr_t(_swig_i_0)))
+	swig_r = (uint64)(C._wrap_WorkTest_cujoin(C.uintptr_t(_swig_i_0)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
@@ -1026,27 +1079,27 @@ func JoinableDestroy(arg1 uintptr) {
 }
 
 func CtxStart(arg1 uintptr) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_CtxStart_cujoin(C.uintptr_t(_swig_i_0)))
+	swig_r = (uint64)(C._wrap_CtxStart_cujoin(C.uintptr_t(_swig_i_0)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func CtxStop(arg1 uintptr) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_CtxStop_cujoin(C.uintptr_t(_swig_i_0)))
+	swig_r = (uint64)(C._wrap_CtxStop_cujoin(C.uintptr_t(_swig_i_0)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func CtxAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_69)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_117)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1065,12 +1118,12 @@ func DDPJoinable(arg1 uintptr) (_swig_ret uintptr) {
 }
 
 func DDPReady(arg1 uintptr, arg2 int64) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uintptr)(C._wrap_DDPReady_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_DDPReady_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_119(_swig_i_1)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
@@ -1097,7 +1150,7 @@ func ZeroHyperName(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_73(_swig_i_1))
+	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_122(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1105,37 +1158,37 @@ func ZeroHyperName(arg1 uintptr, arg2 int64) (_swig_ret string) {
 }
 
 func ZeroSetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 float64) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uintptr)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_74)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_124)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroSetGradient(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_75(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
 func ZeroClearGradients(arg1 uintptr) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ZeroClearGradients_cujoin(C.uintptr_t(_swig_i_0)))
+	swig_r = (uint64)(C._wrap_ZeroClearGradients_cujoin(C.uintptr_t(_swig_i_0)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
@@ -1188,13 +1241,13 @@ func PctxReport(arg1 uintptr) (_swig_ret string) {
 }
 
 func PctxSignal(arg1 uintptr, arg2 int, arg3 int) (_swig_ret *Failure) {
-	var swig_r uintptr
+	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uintptr)(C._wrap_PctxSignal_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_intgo(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxSignal_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_intgo(_swig_i_2)))
 	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(swig_r) 
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 

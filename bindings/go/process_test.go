@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ujoin_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ujoin.dev/go"
+)
+
+// shell is a job of workers that run a script, with output in files.
+func shell(t *testing.T, workers int, script string) *ujoin.Processes {
+	t.Helper()
+	p, err := ujoin.NewProcesses(ujoin.Spec{Name: "job", Program: "sh", Args: []string{"-c", script}, Workers: workers,
+		LogDir: t.TempDir(), RunID: "run", Redirects: ujoin.StdAll, Grace: 200 * time.Millisecond, Drain: patience / 60,
+		PartialLine: time.Millisecond, Containment: ujoin.ContainmentGroup})
+	ok(t, err)
+	t.Cleanup(func() { ok(t, p.Close()) })
+	return p
+}
+
+func TestWorkersThatEndWell(t *testing.T) {
+	p := shell(t, 2, `echo "$A $B ${local_rank} $1"; echo problem >&2`)
+	ok(t, p.SetEnv(ujoin.AllWorkers, "A", "all"))
+	ok(t, p.SetEnv(1, "B", "")) // empty is not unset
+	ok(t, p.SetEnv(0, "HOME", "/nowhere"))
+	ok(t, p.UnsetEnv(0, "HOME"))
+	ok(t, p.SetWorker(0, ujoin.Worker{Args: []string{"-c", `echo "$A ${HOME-unset} $(pwd) ${0##*/}"`}, Directory: "/"}))
+	before, err := p.Result(0)
+	if err != nil || before.State != ujoin.WorkerCreated || !before.Start.IsZero() {
+		t.Fatalf("%+v %v", before, err)
+	}
+	ok(t, p.Start(within(t)))
+	ok(t, p.Wait(within(t)))
+	ok(t, p.Wait(within(t)))
+	if p.Failed() || p.FirstFailure() != -1 || p.Report() != "" || p.Size() != 2 {
+		t.Fatalf("failed: %v, first %d, %s", p.Failed(), p.FirstFailure(), p.Report())
+	}
+	for rank, want := range []string{"all unset / sh\n", "all  1 \n"} {
+		r, err := p.Result(rank)
+		ok(t, err)
+		output, err := os.ReadFile(r.StdoutPath)
+		ok(t, err)
+		if r.State != ujoin.WorkerExited || r.ExitCode != 0 || r.Rank != rank || r.PID <= 0 || r.Failed || r.Stopped ||
+			r.Containment != ujoin.ContainmentGroup || string(output) != want || r.StdoutBytes != uint64(len(output)) ||
+			r.End.Before(r.Start) || r.PeakBytes == 0 {
+			t.Errorf("%+v, output %q", r, output)
+		}
+	}
+	_, err = p.Result(2)
+	refused(t, err, ujoin.ErrInvalid, "2")
+	refused(t, p.Start(within(t)), ujoin.ErrState, "")
+	refused(t, p.SetEnv(0, "A", "1"), ujoin.ErrState, "")
+}
+
+func TestTheFirstFailureAndItsVictims(t *testing.T) {
+	p := shell(t, 3, `test ${local_rank} = 1 || exec sleep 1000; echo "out of range" >&2; exit 7`)
+	ok(t, p.Start(within(t)))
+	refused(t, p.Wait(within(t)), ujoin.ErrChildFailed, "1")
+	first, err := p.Result(1)
+	ok(t, err)
+	victim, err := p.Result(2)
+	ok(t, err)
+	if !p.Failed() || p.FirstFailure() != 1 || !first.Failed || first.ExitCode != 7 || victim.Failed || !victim.Stopped ||
+		victim.State != ujoin.WorkerSignaled || victim.Signal != syscall.SIGTERM {
+		t.Fatalf("%+v\n%+v", first, victim)
+	}
+	if report := p.Report(); !strings.Contains(report, "rank 1") || !strings.Contains(report, "out of range") {
+		t.Fatal(report)
+	}
+}
+
+func TestAProgramThatIsNotThere(t *testing.T) {
+	p, err := ujoin.NewProcesses(ujoin.Spec{Program: filepath.Join(t.TempDir(), "none"), Workers: 2, LogDir: "/dev/null"})
+	ok(t, err)
+	err = p.Start(within(t))
+	refused(t, err, ujoin.ErrSystem, "none")
+	refused(t, err, syscall.ENOENT, "rank 0")
+	ok(t, p.Close())
+	ok(t, p.Close())
+	refused(t, p.Start(within(t)), ujoin.ErrState, "closed")
+	if p.Failed() || p.FirstFailure() != -1 || p.Report() != "" {
+		t.Fatal("a closed object answers")
+	}
+}
+
+func TestAWaitEndsAndTheWorkersGoOn(t *testing.T) {
+	p := shell(t, 1, "exec sleep 1000")
+	ok(t, p.Start(within(t)))
+	short, cancel := soon()
+	defer cancel()
+	err := p.Wait(short)
+	refused(t, err, ujoin.ErrPending, "")
+	refused(t, err, context.DeadlineExceeded, "")
+	ok(t, isCancelled(p.Wait(cancelled()), ujoin.ErrPending))
+	r, err := p.Result(0)
+	if err != nil || r.State != ujoin.WorkerRunning || !r.End.IsZero() {
+		t.Fatalf("%+v %v", r, err)
+	}
+	ok(t, p.Signal(0, syscall.SIGTERM))
+	refused(t, p.Wait(within(t)), ujoin.ErrChildFailed, "SIGTERM")
+	refused(t, p.Signal(5, syscall.SIGTERM), ujoin.ErrInvalid, "5")
+}
+
+func TestKillWakesWhoWaits(t *testing.T) {
+	p := shell(t, 2, "trap '' TERM; sleep 1000")
+	ok(t, p.Start(within(t)))
+	waiting := make(chan error, 1)
+	go func() { waiting <- p.Wait(within(t)) }()
+	p.Kill()
+	refused(t, <-waiting, ujoin.ErrAborted, "")
+}
+
+func TestStopEndsWorkersThatDoNotListen(t *testing.T) {
+	p := shell(t, 1, "trap '' TERM INT; echo ready; while :; do sleep 0.01; done")
+	ok(t, p.Start(within(t)))
+	until(t, "the worker's first line", func() bool {
+		r, err := p.Result(0)
+		ok(t, err)
+		output, _ := os.ReadFile(r.StdoutPath)
+		return string(output) == "ready\n"
+	})
+	ok(t, p.Stop(within(t), syscall.SIGINT, 100*time.Millisecond))
+	r, err := p.Result(0)
+	if err != nil || r.Signal != syscall.SIGKILL || !r.Stopped || r.Failed {
+		t.Fatalf("%+v %v", r, err)
+	}
+}
+
+func TestParseStd(t *testing.T) {
+	values, err := ujoin.ParseStd("0:1,2:3", 3)
+	if err != nil || !slices.Equal(values, []ujoin.Std{ujoin.StdOut, ujoin.StdNone, ujoin.StdAll}) {
+		t.Fatalf("%v %v", values, err)
+	}
+	_, err = ujoin.ParseStd("0:9", 1)
+	refused(t, err, ujoin.ErrInvalid, "9")
+	_, err = ujoin.ParseStd("3", -1)
+	refused(t, err, ujoin.ErrInvalid, "negative")
+}
+
+// Workers that everybody has forgotten get SIGTERM in the background.
+func TestForgottenWorkersEnd(t *testing.T) {
+	pid := 0
+	func() {
+		p, err := ujoin.NewProcesses(ujoin.Spec{Program: "sleep", Args: []string{"1000"}, Workers: 1, LogDir: "/dev/null"})
+		ok(t, err)
+		ok(t, p.Start(within(t)))
+		r, err := p.Result(0)
+		ok(t, err)
+		pid = r.PID
+		ok(t, syscall.Kill(pid, 0))
+		runtime.KeepAlive(p)
+	}()
+	collected(t, "the end of the worker", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+}
