@@ -13,7 +13,6 @@ import (
 	"math"
 	"os"
 	"slices"
-
 	"ujoin.dev/go"
 )
 
@@ -32,7 +31,6 @@ func check(err error) {
 		log.Fatal("train_text: ", err)
 	}
 }
-
 func must[T any](value T, err error) T { check(err); return value }
 
 // next is splitmix64; stream begins a sequence of its own for each purpose.
@@ -75,8 +73,7 @@ type model struct {
 	value, grad []float32    // all parameters, one after the other, and their gradients
 	w, g        [5][]float32 // parts of them
 	params      []ujoin.Param
-	x           [3][]float32
-	derivative  []float32 // of the squared ReLU
+	x           [4][]float32 // of each layer; then the squared ReLU's derivative
 }
 
 func newModel(v int) *model {
@@ -105,7 +102,7 @@ func (m *model) forward(text []byte, batch []int) (loss float64) {
 		multiply(m.x[l+1], m.x[l], m.width[l], 1, m.w[1+2*l], len(batch), m.width[l], width)
 		for i := 0; l == 0 && i < len(m.x[1]); i++ { // squared ReLU
 			positive := max(m.x[1][i], 0)
-			m.x[1][i], m.derivative = positive*positive, append(m.derivative[:i], 2*positive)
+			m.x[1][i], m.x[3] = positive*positive, append(m.x[3][:i], 2*positive)
 		}
 	}
 	for s, p := range slices.Collect(slices.Chunk(m.x[2], m.width[2])) {
@@ -127,10 +124,10 @@ func (m *model) forward(text []byte, batch []int) (loss float64) {
 // backward computes the gradients of the mean loss after forward, and calls ready as each is complete.
 func (m *model) backward(text []byte, batch []int, ready func(int)) {
 	clear(m.grad)
-	e, one := m.x[2], []float32{1}
+	e := m.x[2]
 	for l := 1; l >= 0; l-- {
 		in, width := m.width[l], m.width[l+1]
-		multiply(m.g[2+2*l], one, 0, 0, e, 1, len(batch), width)
+		multiply(m.g[2+2*l], []float32{1}, 0, 0, e, 1, len(batch), width)
 		ready(2 + 2*l)
 		multiply(m.g[1+2*l], m.x[l], 1, in, e, in, len(batch), width)
 		ready(1 + 2*l)
@@ -140,7 +137,7 @@ func (m *model) backward(text []byte, batch []int, ready func(int)) {
 		}
 		multiply(back, e, width, 1, transposed, len(batch), width, in)
 		for i := 0; l == 1 && i < len(back); i++ {
-			back[i] *= m.derivative[i]
+			back[i] *= m.x[3][i]
 		}
 		e = back
 	}

@@ -6,7 +6,8 @@ package cujoin
 
 /*
 #cgo pkg-config: ujoin
-#cgo ujoin_static LDFLAGS: -Wl,--as-needed -l:libujoin.a -l:libuv_a.a -l:libstdc++.a -lm -lpthread -ldl
+#cgo ujoin_static LDFLAGS: -Wl,--as-needed -l:libujoin.a -l:libstdc++.a -lm
+#cgo ujoin_static pkg-config: libuv-static
 #include "bridge.h"
 #include <stdlib.h>
 */
