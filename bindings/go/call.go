@@ -223,13 +223,19 @@ func (c call) waited(f *cujoin.Failure) error {
 
 // ------------------------------------------------------------------------------------------------------------------ time
 
-// NoLimit is a duration without end, in options.
-const NoLimit time.Duration = -1
+// Durations in options, beside 0, which is the default.
+const (
+	NoLimit time.Duration = -1 // without end
+	AtOnce  time.Duration = -2 // no time at all
+)
 
 func ceilMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
-// millisOption: 0 = the library's default, negative = never.
+// millisOption is a duration as an option, of which 0 means the library's default.
 func millisOption(d time.Duration) int64 {
+	if d == AtOnce {
+		return int64(Now)
+	}
 	if d < 0 {
 		return int64(Never)
 	}

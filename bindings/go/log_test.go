@@ -122,6 +122,12 @@ func TestLogLinesFromTheLibrarysThread(t *testing.T) {
 			}
 		}()
 	}
+	for range 20 { // replaced while lines come
+		another, err := ujoin.SetLogger(slog.New(h))
+		ok(t, err)
+		ok(t, sink.Close())
+		sink = another
+	}
 	done.Wait()
 	until(t, "a line for each client", func() bool { return h.seen.Load() >= clients })
 	ok(t, server.Close())

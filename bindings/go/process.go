@@ -75,7 +75,7 @@ func NewProcesses(spec Spec) (*Processes, error) {
 	if err := checkText(op, append(texts[:len(texts):len(texts)], spec.Args...)...); err != nil {
 		return nil, err
 	}
-	facts := []int64{durationOption(spec.Grace), durationOption(spec.Drain), durationOption(spec.PartialLine),
+	facts := []int64{millisOption(spec.Grace), millisOption(spec.Drain), millisOption(spec.PartialLine),
 		int64(spec.Workers), int64(spec.FirstRank), int64(spec.RestartCount), int64(spec.Redirects), int64(spec.Tee),
 		int64(spec.Containment), flag(spec.SameSession)}
 	list, args, pointer := block(texts), block(spec.Args), new(uintptr)
@@ -87,9 +87,6 @@ func NewProcesses(spec Spec) (*Processes, error) {
 	runtime.AddCleanup(p, (*ref).close, p.r)
 	return p, nil
 }
-
-// durationOption: NoLimit is the only negative one.
-func durationOption(d time.Duration) int64 { return millisOption(d) }
 
 // alone runs a call that must be alone on the handle.
 func (p *Processes) alone(op string, run func() *cujoin.Failure) error {
@@ -254,6 +251,9 @@ func (p *Processes) Stop(ctx context.Context, signal syscall.Signal, grace time.
 		return err
 	}
 	defer p.r.leave()
+	if grace == AtOnce {
+		grace = 0
+	}
 	f := cujoin.PctxClose(p.r.pointer, int(signal), millisOption(grace), c.pointer())
 	if f != nil && Status(f.Status) == StatusPending {
 		_ = c.end(nil)

@@ -136,6 +136,20 @@ func TestStopEndsWorkersThatDoNotListen(t *testing.T) {
 	}
 }
 
+// A job without grace is killed at once when it is closed.
+func TestCloseWithoutGrace(t *testing.T) {
+	p, err := ujoin.NewProcesses(ujoin.Spec{Program: "sh", Args: []string{"-c", "trap '' TERM; while :; do sleep 0.01; done"},
+		Workers: 1, LogDir: "/dev/null", Grace: ujoin.AtOnce})
+	ok(t, err)
+	ok(t, p.Start(within(t)))
+	r, err := p.Result(0)
+	ok(t, err)
+	ok(t, p.Close())
+	if err := syscall.Kill(r.PID, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Fatalf("the worker is there after Close: %v", err)
+	}
+}
+
 func TestParseStd(t *testing.T) {
 	values, err := ujoin.ParseStd("0:1,2:3", 3)
 	if err != nil || !slices.Equal(values, []ujoin.Std{ujoin.StdOut, ujoin.StdNone, ujoin.StdAll}) {
