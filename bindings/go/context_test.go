@@ -132,7 +132,7 @@ func TestMakingAGroupCanBeGivenUp(t *testing.T) {
 	ctx, cancel := soon()
 	defer cancel()
 	_, err := member(ctx, place(t), 1, 3)
-	refused(t, err, ujoin.ErrTimeout, "1")
+	refused(t, err, ujoin.ErrTimeout, "ranks 0, 2 did not come")
 	refused(t, err, context.DeadlineExceeded, "")
 	_, err = member(cancelled(), place(t), 0, 2)
 	ok(t, isCancelled(err, ujoin.ErrCallback))
