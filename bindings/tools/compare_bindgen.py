@@ -10,8 +10,8 @@ ITEM = re.compile(
     r"|pub (?P<struct>struct) (?P<sname>\w+) \{(?P<fields>[^}]*)\}"
     r"|pub (?P<fn>fn) (?P<fname>\w+)\((?P<params>[^;]*?)\)(?: -> (?P<result>[^;]+))?;")
 # Ways to say the same thing, longest first.
-SAME = [("::std::option::", ""), ("::std::os::raw::", ""), ("::core::ffi::", ""), ("size_t", "usize"), ("unsafe extern", "extern"),
-        ("r#", ""), ("fn_:", "fn:")]
+SAME = [("::std::option::", ""), ("::std::os::raw::", ""), ("::core::ffi::", ""), ("size_t", "usize"),
+        ("unsafe extern", "extern"), ("r#", ""), ("fn_:", "fn:")]
 
 
 def items(path):

@@ -18,7 +18,9 @@ find_swig() {
     fi
     local found
     found=$("$swig" -version | sed -n 's/^SWIG Version //p')
-    [ "$found" = "$version" ] || { echo "gen.sh: SWIG $version is needed, $swig is $found: its output differs" >&2 && exit 1; }
+    [ "$found" = "$version" ] && return
+    echo "gen.sh: SWIG $version is needed, $swig is $found: its output differs" >&2
+    exit 1
 }
 
 # 451: setters of const char * fields, 560: the header's own tags. Neither concerns what is generated here.
@@ -32,7 +34,8 @@ trap 'rm -rf "$tree"' EXIT
 find_swig
 run_swig -python -doxygen -DUJOIN_API_XML -xmlout "$tree/api.xml" -outdir "$tree" -o "$tree/unused.c"
 PYTHONDONTWRITEBYTECODE=1 python3 "$root/bindings/tools/generate.py" "$tree/api.xml" "$root/include/ujoin.h" "$to"
-rustfmt --edition 2021 --config-path "$root/bindings/rust/rustfmt.toml" "$to"/bindings/rust/ujoin-sys/{src/lib,tests/functions,examples/layout}.rs
+rustfmt --edition 2024 --config-path "$root/bindings/rust/rustfmt.toml" \
+    "$to"/bindings/rust/ujoin-sys/{src/lib,tests/functions,examples/layout}.rs
 
 if [ -f "$root/bindings/swig/go.i" ]; then
     mkdir -p "$to/bindings/go/internal/cujoin"

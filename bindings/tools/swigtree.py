@@ -171,7 +171,8 @@ def _item(node, a, structs):
         return _typedef(node, a, structs)
     if node.tag == "cdecl" and a.get("kind") == "function":
         return _function(node, a)
-    raise Unsupported(f"ujoin.h: {node.tag} {a.get('kind', '')} {name!r} is none of: number, enum, struct, typedef, function")
+    what = f"{node.tag} {a.get('kind', '')} {name!r}"
+    raise Unsupported(f"ujoin.h: {what} is none of: number, enum, struct, typedef, function")
 
 
 def _doc(a):
@@ -229,8 +230,12 @@ def _function(node, a):
     if a.get("storage") or "v(...)" in a["decl"]:
         raise Unsupported(f"{where}: static, inline and variadic functions cannot be bound")
     _, _, result = _operator(a["decl"] + a["type"])
-    params = [Param(p.name, Pointer(p.type.of, False) if isinstance(p.type, Array) else p.type) for p in _params(node, where)]
-    return Function(a["name"], _doc(a), parse_type(result, where), params)
+    return Function(a["name"], _doc(a), parse_type(result, where), [_decayed(p) for p in _params(node, where)])
+
+
+def _decayed(param):
+    """An array as an argument is a pointer."""
+    return Param(param.name, Pointer(param.type.of, False)) if isinstance(param.type, Array) else param
 
 
 def _declared(node, a, where):

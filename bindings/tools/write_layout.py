@@ -11,19 +11,22 @@ C_PROGRAM = """\
 #include <stdio.h>
 #include <ujoin.h>
 
-struct alignment_probe; /* offsetof in a struct of a char and the type is its alignment, in C99 too */
-#define TYPE(name, type)                                                       \\
-    do {                                                                       \\
-        struct probe {                                                         \\
-            char c;                                                            \\
-            type t;                                                            \\
-        };                                                                     \\
-        printf("type %%s %%zu %%zu\\n", name, sizeof(type), offsetof(struct probe, t)); \\
+/* offsetof in a struct of a char and the type is its alignment, in C99 too. */
+#define TYPE(name, type)                                               \\
+    do {                                                               \\
+        struct probe {                                                 \\
+            char c;                                                    \\
+            type t;                                                    \\
+        };                                                             \\
+        size_t alignment = offsetof(struct probe, t);                  \\
+        printf("type %%s %%zu %%zu\\n", name, sizeof(type), alignment); \\
     } while (0)
-#define FIELD(type, field) printf("field " #type "." #field " %%zu %%zu\\n", offsetof(type, field), sizeof(((type *)0)->field))
+#define FIELD(type, field) \\
+    printf("field " #type "." #field " %%zu %%zu\\n", offsetof(type, field), sizeof(((type *)0)->field))
 #define VALUE(name) printf("value " #name " %%lld\\n", (long long)(name))
 #define TEXT(name) printf("text " #name " %%s\\n", name)
 
+%s
 int main(void) {
 %s    return 0;
 }
@@ -54,13 +57,15 @@ def _types(api):
 
 
 def layout_c(api):
-    lines = []
-    for item in _types(api):
-        lines.append(f'    TYPE("{item.name}", {item.name});\n')
+    """A function for each struct and each enum, called in the header's order."""
+    functions, calls = [], []
+    for item in [*_types(api), Enum("macros", [], api.of(Constant)), *api.of(Enum)]:
+        lines = [f'    TYPE("{item.name}", {item.name});\n'] if type(item) in (Struct, Typedef) else []
         lines += [f"    FIELD({item.name}, {f.name});\n" for f in getattr(item, "fields", [])]
-    for value in _values(api):
-        lines.append(f"    {'TEXT' if isinstance(value.value, str) else 'VALUE'}({value.name});\n")
-    return (C_PROGRAM % (NOTE, "".join(lines))).replace("struct alignment_probe; /* ", "/* ")
+        lines += [f"    {'TEXT' if isinstance(v.value, str) else 'VALUE'}({v.name});\n" for v in getattr(item, "items", [])]
+        functions.append(f"static void print_{item.name}(void) {{\n{''.join(lines)}}}\n")
+        calls.append(f"    print_{item.name}();\n")
+    return C_PROGRAM % (NOTE, "".join(functions), "".join(calls))
 
 
 def layout_rust(api):
@@ -68,8 +73,8 @@ def layout_rust(api):
     for item in _types(api):
         lines.append(f'    kind::<{item.name}>("{item.name}");\n')
         for f in getattr(item, "fields", []):
-            name = rust_name(f.name)
-            lines.append(f'    field("{item.name}.{f.name}", offset_of!({item.name}, {name}), |s: &{item.name}| &s.{name});\n')
+            of, name = item.name, rust_name(f.name)
+            lines.append(f'    field("{of}.{f.name}", offset_of!({of}, {name}), |s: &{of}| &s.{name});\n')
     for value in _values(api):
         if isinstance(value.value, str):
             lines.append(f'    println!("text {value.name} {{}}", {value.name}.to_str().unwrap());\n')

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Rust crate ujoin-sys: the header as Rust declarations, with its documentation."""
 import re
+import textwrap
 
 from swigtree import Array, Callback, Constant, Enum, Function, Handle, Name, Pointer, Struct, Typedef, Unsupported
 
@@ -50,14 +51,16 @@ def _result(t):
 
 
 def _doc(lines, indent=""):
-    return "".join(f"{indent}/// {_markdown(line)}\n" for line in lines)
+    text = [line for line in lines if not line.startswith("@")]
+    wrapped = textwrap.wrap(_markdown(" ".join(text)), 110, break_long_words=False, break_on_hyphens=False)
+    tags = [re.sub(r"(@\w+)", r"`\1`", line.replace("@since", "since")) for line in lines if line.startswith("@")]
+    lines = [*wrapped, "", *tags] if wrapped and tags else wrapped + tags
+    return "".join(f"{indent}/// {line}".rstrip() + "\n" for line in lines)
 
 
-def _markdown(line):
-    """Markdown would take brackets for links, tags and emphasis; the header's tags become code."""
-    if line.startswith("@"):
-        return re.sub(r"(@\w+)", r"`\1`", line.replace("@since", "since"))
-    return re.sub(r"([<\[*])", r"\\\1", line)
+def _markdown(text):
+    """Brackets would be taken for links and tags, asterisks for emphasis."""
+    return re.sub(r"([<\[*])", r"\\\1", text)
 
 
 def _constant(item):

@@ -3,33 +3,51 @@
 #include <stdio.h>
 #include <ujoin.h>
 
-/* offsetof in a struct of a char and the type is its alignment, in C99 too */
-#define TYPE(name, type)                                                       \
-    do {                                                                       \
-        struct probe {                                                         \
-            char c;                                                            \
-            type t;                                                            \
-        };                                                                     \
-        printf("type %s %zu %zu\n", name, sizeof(type), offsetof(struct probe, t)); \
+/* offsetof in a struct of a char and the type is its alignment, in C99 too. */
+#define TYPE(name, type)                                               \
+    do {                                                               \
+        struct probe {                                                 \
+            char c;                                                    \
+            type t;                                                    \
+        };                                                             \
+        size_t alignment = offsetof(struct probe, t);                  \
+        printf("type %s %zu %zu\n", name, sizeof(type), alignment); \
     } while (0)
-#define FIELD(type, field) printf("field " #type "." #field " %zu %zu\n", offsetof(type, field), sizeof(((type *)0)->field))
+#define FIELD(type, field) \
+    printf("field " #type "." #field " %zu %zu\n", offsetof(type, field), sizeof(((type *)0)->field))
 #define VALUE(name) printf("value " #name " %lld\n", (long long)(name))
 #define TEXT(name) printf("text " #name " %s\n", name)
 
-int main(void) {
+static void print_ujoin_status(void) {
     TYPE("ujoin_status", ujoin_status);
+}
+static void print_ujoin_destroy_fn(void) {
     TYPE("ujoin_destroy_fn", ujoin_destroy_fn);
+}
+static void print_ujoin_call_fn(void) {
     TYPE("ujoin_call_fn", ujoin_call_fn);
+}
+static void print_ujoin_log_level(void) {
     TYPE("ujoin_log_level", ujoin_log_level);
+}
+static void print_ujoin_log_fn(void) {
     TYPE("ujoin_log_fn", ujoin_log_fn);
+}
+static void print_ujoin_store_options(void) {
     TYPE("ujoin_store_options", ujoin_store_options);
     FIELD(ujoin_store_options, size);
     FIELD(ujoin_store_options, secret);
     FIELD(ujoin_store_options, timeout_ms);
     FIELD(ujoin_store_options, listen);
     FIELD(ujoin_store_options, reserved);
+}
+static void print_ujoin_dtype(void) {
     TYPE("ujoin_dtype", ujoin_dtype);
+}
+static void print_ujoin_device(void) {
     TYPE("ujoin_device", ujoin_device);
+}
+static void print_ujoin_buffer(void) {
     TYPE("ujoin_buffer", ujoin_buffer);
     FIELD(ujoin_buffer, data);
     FIELD(ujoin_buffer, count);
@@ -37,6 +55,8 @@ int main(void) {
     FIELD(ujoin_buffer, device);
     FIELD(ujoin_buffer, device_index);
     FIELD(ujoin_buffer, reserved);
+}
+static void print_ujoin_const_buffer(void) {
     TYPE("ujoin_const_buffer", ujoin_const_buffer);
     FIELD(ujoin_const_buffer, data);
     FIELD(ujoin_const_buffer, count);
@@ -44,9 +64,13 @@ int main(void) {
     FIELD(ujoin_const_buffer, device);
     FIELD(ujoin_const_buffer, device_index);
     FIELD(ujoin_const_buffer, reserved);
+}
+static void print_ujoin_hyper(void) {
     TYPE("ujoin_hyper", ujoin_hyper);
     FIELD(ujoin_hyper, name);
     FIELD(ujoin_hyper, value);
+}
+static void print_ujoin_param(void) {
     TYPE("ujoin_param", ujoin_param);
     FIELD(ujoin_param, name);
     FIELD(ujoin_param, data);
@@ -60,13 +84,19 @@ int main(void) {
     FIELD(ujoin_param, ndim);
     FIELD(ujoin_param, flags);
     FIELD(ujoin_param, reserved);
+}
+static void print_ujoin_reduce(void) {
     TYPE("ujoin_reduce", ujoin_reduce);
+}
+static void print_ujoin_op_options(void) {
     TYPE("ujoin_op_options", ujoin_op_options);
     FIELD(ujoin_op_options, size);
     FIELD(ujoin_op_options, timeout_ms);
     FIELD(ujoin_op_options, stream);
     FIELD(ujoin_op_options, release);
     FIELD(ujoin_op_options, release_data);
+}
+static void print_ujoin_group_options(void) {
     TYPE("ujoin_group_options", ujoin_group_options);
     FIELD(ujoin_group_options, size);
     FIELD(ujoin_group_options, rendezvous);
@@ -77,6 +107,8 @@ int main(void) {
     FIELD(ujoin_group_options, world_size);
     FIELD(ujoin_group_options, timeout_ms);
     FIELD(ujoin_group_options, rendezvous_timeout_ms);
+}
+static void print_ujoin_group_info(void) {
     TYPE("ujoin_group_info", ujoin_group_info);
     FIELD(ujoin_group_info, size);
     FIELD(ujoin_group_info, backend);
@@ -86,6 +118,8 @@ int main(void) {
     FIELD(ujoin_group_info, local_size);
     FIELD(ujoin_group_info, progress);
     FIELD(ujoin_group_info, reserved);
+}
+static void print_ujoin_hook_args(void) {
     TYPE("ujoin_hook_args", ujoin_hook_args);
     FIELD(ujoin_hook_args, size);
     FIELD(ujoin_hook_args, joinable);
@@ -96,7 +130,11 @@ int main(void) {
     FIELD(ujoin_hook_args, reserved);
     FIELD(ujoin_hook_args, options);
     FIELD(ujoin_hook_args, option_count);
+}
+static void print_ujoin_hook_fn(void) {
     TYPE("ujoin_hook_fn", ujoin_hook_fn);
+}
+static void print_ujoin_hooks(void) {
     TYPE("ujoin_hooks", ujoin_hooks);
     FIELD(ujoin_hooks, size);
     FIELD(ujoin_hooks, main_hook);
@@ -108,6 +146,8 @@ int main(void) {
     FIELD(ujoin_hooks, option_count);
     FIELD(ujoin_hooks, device);
     FIELD(ujoin_hooks, device_index);
+}
+static void print_ujoin_ctx_options(void) {
     TYPE("ujoin_ctx_options", ujoin_ctx_options);
     FIELD(ujoin_ctx_options, size);
     FIELD(ujoin_ctx_options, idle_timeout_ms);
@@ -118,6 +158,8 @@ int main(void) {
     FIELD(ujoin_ctx_options, throw_on_exhausted);
     FIELD(ujoin_ctx_options, strict);
     FIELD(ujoin_ctx_options, reserved);
+}
+static void print_ujoin_ctx_report(void) {
     TYPE("ujoin_ctx_report", ujoin_ctx_report);
     FIELD(ujoin_ctx_report, size);
     FIELD(ujoin_ctx_report, rounds);
@@ -129,8 +171,14 @@ int main(void) {
     FIELD(ujoin_ctx_report, authoritative_rank);
     FIELD(ujoin_ctx_report, joined);
     FIELD(ujoin_ctx_report, stopped);
+}
+static void print_ujoin_division(void) {
     TYPE("ujoin_division", ujoin_division);
+}
+static void print_ujoin_gradient_kind(void) {
     TYPE("ujoin_gradient_kind", ujoin_gradient_kind);
+}
+static void print_ujoin_ddp_options(void) {
     TYPE("ujoin_ddp_options", ujoin_ddp_options);
     FIELD(ujoin_ddp_options, size);
     FIELD(ujoin_ddp_options, division);
@@ -142,6 +190,8 @@ int main(void) {
     FIELD(ujoin_ddp_options, idle_timeout_ms);
     FIELD(ujoin_ddp_options, release);
     FIELD(ujoin_ddp_options, release_data);
+}
+static void print_ujoin_ddp_report(void) {
     TYPE("ujoin_ddp_report", ujoin_ddp_report);
     FIELD(ujoin_ddp_report, size);
     FIELD(ujoin_ddp_report, iterations);
@@ -152,7 +202,11 @@ int main(void) {
     FIELD(ujoin_ddp_report, bucket_count);
     FIELD(ujoin_ddp_report, joined_uneven);
     FIELD(ujoin_ddp_report, reserved);
+}
+static void print_ujoin_optimizer(void) {
     TYPE("ujoin_optimizer", ujoin_optimizer);
+}
+static void print_ujoin_zero_options(void) {
     TYPE("ujoin_zero_options", ujoin_zero_options);
     FIELD(ujoin_zero_options, size);
     FIELD(ujoin_zero_options, hyper);
@@ -160,10 +214,14 @@ int main(void) {
     FIELD(ujoin_zero_options, idle_timeout_ms);
     FIELD(ujoin_zero_options, release);
     FIELD(ujoin_zero_options, release_data);
+}
+static void print_ujoin_step_options(void) {
     TYPE("ujoin_step_options", ujoin_step_options);
     FIELD(ujoin_step_options, size);
     FIELD(ujoin_step_options, closure);
     FIELD(ujoin_step_options, closure_data);
+}
+static void print_ujoin_shard(void) {
     TYPE("ujoin_shard", ujoin_shard);
     FIELD(ujoin_shard, size);
     FIELD(ujoin_shard, param);
@@ -171,13 +229,21 @@ int main(void) {
     FIELD(ujoin_shard, count);
     FIELD(ujoin_shard, rank);
     FIELD(ujoin_shard, group);
+}
+static void print_ujoin_save_options(void) {
     TYPE("ujoin_save_options", ujoin_save_options);
     FIELD(ujoin_save_options, size);
     FIELD(ujoin_save_options, extra);
     FIELD(ujoin_save_options, parts);
     FIELD(ujoin_save_options, no_sync);
+}
+static void print_ujoin_item_kind(void) {
     TYPE("ujoin_item_kind", ujoin_item_kind);
+}
+static void print_ujoin_item_owner(void) {
     TYPE("ujoin_item_owner", ujoin_item_owner);
+}
+static void print_ujoin_item(void) {
     TYPE("ujoin_item", ujoin_item);
     FIELD(ujoin_item, size);
     FIELD(ujoin_item, param);
@@ -192,8 +258,14 @@ int main(void) {
     FIELD(ujoin_item, owner);
     FIELD(ujoin_item, group);
     FIELD(ujoin_item, reserved);
+}
+static void print_ujoin_std(void) {
     TYPE("ujoin_std", ujoin_std);
+}
+static void print_ujoin_containment(void) {
     TYPE("ujoin_containment", ujoin_containment);
+}
+static void print_ujoin_pctx_spec(void) {
     TYPE("ujoin_pctx_spec", ujoin_pctx_spec);
     FIELD(ujoin_pctx_spec, size);
     FIELD(ujoin_pctx_spec, name);
@@ -214,6 +286,8 @@ int main(void) {
     FIELD(ujoin_pctx_spec, containment);
     FIELD(ujoin_pctx_spec, same_session);
     FIELD(ujoin_pctx_spec, reserved);
+}
+static void print_ujoin_worker(void) {
     TYPE("ujoin_worker", ujoin_worker);
     FIELD(ujoin_worker, size);
     FIELD(ujoin_worker, program);
@@ -222,7 +296,11 @@ int main(void) {
     FIELD(ujoin_worker, directory);
     FIELD(ujoin_worker, redirects);
     FIELD(ujoin_worker, tee);
+}
+static void print_ujoin_worker_state(void) {
     TYPE("ujoin_worker_state", ujoin_worker_state);
+}
+static void print_ujoin_worker_result(void) {
     TYPE("ujoin_worker_result", ujoin_worker_result);
     FIELD(ujoin_worker_result, size);
     FIELD(ujoin_worker_result, state);
@@ -243,10 +321,14 @@ int main(void) {
     FIELD(ujoin_worker_result, stderr_bytes);
     FIELD(ujoin_worker_result, stdout_path);
     FIELD(ujoin_worker_result, stderr_path);
+}
+static void print_macros(void) {
     VALUE(UJOIN_VERSION_MAJOR);
     VALUE(UJOIN_VERSION_MINOR);
     VALUE(UJOIN_VERSION_PATCH);
     VALUE(UJOIN_ABI_VERSION);
+}
+static void print_ujoin_status_value(void) {
     VALUE(UJOIN_OK);
     VALUE(UJOIN_PENDING);
     VALUE(UJOIN_JOINED);
@@ -264,12 +346,18 @@ int main(void) {
     VALUE(UJOIN_E_CALLBACK);
     VALUE(UJOIN_E_CHILD_FAILED);
     VALUE(UJOIN_E_INTERNAL);
+}
+static void print_ujoin_time_value(void) {
     VALUE(UJOIN_NEVER);
     VALUE(UJOIN_NOW);
+}
+static void print_ujoin_log_level_value(void) {
     VALUE(UJOIN_LOG_ERROR);
     VALUE(UJOIN_LOG_WARNING);
     VALUE(UJOIN_LOG_INFO);
     VALUE(UJOIN_LOG_DEBUG);
+}
+static void print_ujoin_dtype_value(void) {
     VALUE(UJOIN_F32);
     VALUE(UJOIN_F64);
     VALUE(UJOIN_F16);
@@ -277,41 +365,121 @@ int main(void) {
     VALUE(UJOIN_I32);
     VALUE(UJOIN_I64);
     VALUE(UJOIN_U8);
+}
+static void print_ujoin_device_value(void) {
     VALUE(UJOIN_DEVICE_HOST);
     VALUE(UJOIN_DEVICE_CUDA);
+}
+static void print_ujoin_reduce_value(void) {
     VALUE(UJOIN_SUM);
     VALUE(UJOIN_AVG);
     VALUE(UJOIN_MIN);
     VALUE(UJOIN_MAX);
+}
+static void print_ujoin_division_value(void) {
     VALUE(UJOIN_DIVISION_INITIAL);
     VALUE(UJOIN_DIVISION_ACTIVE);
     VALUE(UJOIN_DIVISION_SAMPLES);
+}
+static void print_ujoin_gradient_kind_value(void) {
     VALUE(UJOIN_GRADIENT_MEAN);
     VALUE(UJOIN_GRADIENT_SUM);
+}
+static void print_ujoin_optimizer_value(void) {
     VALUE(UJOIN_OPTIMIZER_SGD);
     VALUE(UJOIN_OPTIMIZER_ADAM);
     VALUE(UJOIN_OPTIMIZER_ADAMW);
+}
+static void print_ujoin_save_part(void) {
     VALUE(UJOIN_SAVE_STATE);
     VALUE(UJOIN_SAVE_PARAMETERS);
+}
+static void print_ujoin_item_kind_value(void) {
     VALUE(UJOIN_ITEM_TENSOR);
     VALUE(UJOIN_ITEM_NUMBER);
     VALUE(UJOIN_ITEM_TEXT);
     VALUE(UJOIN_ITEM_BYTES);
+}
+static void print_ujoin_item_owner_value(void) {
     VALUE(UJOIN_ITEM_OF_PROGRAM);
     VALUE(UJOIN_ITEM_OF_PARAM);
     VALUE(UJOIN_ITEM_OF_GROUP);
+}
+static void print_ujoin_std_value(void) {
     VALUE(UJOIN_STD_NONE);
     VALUE(UJOIN_STD_OUT);
     VALUE(UJOIN_STD_ERR);
     VALUE(UJOIN_STD_ALL);
     VALUE(UJOIN_STD_SET);
+}
+static void print_ujoin_containment_value(void) {
     VALUE(UJOIN_CONTAINMENT_GROUP);
     VALUE(UJOIN_CONTAINMENT_WARDEN);
+}
+static void print_ujoin_worker_state_value(void) {
     VALUE(UJOIN_WORKER_CREATED);
     VALUE(UJOIN_WORKER_RUNNING);
     VALUE(UJOIN_WORKER_EXITED);
     VALUE(UJOIN_WORKER_SIGNALED);
     VALUE(UJOIN_WORKER_UNKNOWN);
     VALUE(UJOIN_WORKER_UNKILLABLE);
+}
+
+int main(void) {
+    print_ujoin_status();
+    print_ujoin_destroy_fn();
+    print_ujoin_call_fn();
+    print_ujoin_log_level();
+    print_ujoin_log_fn();
+    print_ujoin_store_options();
+    print_ujoin_dtype();
+    print_ujoin_device();
+    print_ujoin_buffer();
+    print_ujoin_const_buffer();
+    print_ujoin_hyper();
+    print_ujoin_param();
+    print_ujoin_reduce();
+    print_ujoin_op_options();
+    print_ujoin_group_options();
+    print_ujoin_group_info();
+    print_ujoin_hook_args();
+    print_ujoin_hook_fn();
+    print_ujoin_hooks();
+    print_ujoin_ctx_options();
+    print_ujoin_ctx_report();
+    print_ujoin_division();
+    print_ujoin_gradient_kind();
+    print_ujoin_ddp_options();
+    print_ujoin_ddp_report();
+    print_ujoin_optimizer();
+    print_ujoin_zero_options();
+    print_ujoin_step_options();
+    print_ujoin_shard();
+    print_ujoin_save_options();
+    print_ujoin_item_kind();
+    print_ujoin_item_owner();
+    print_ujoin_item();
+    print_ujoin_std();
+    print_ujoin_containment();
+    print_ujoin_pctx_spec();
+    print_ujoin_worker();
+    print_ujoin_worker_state();
+    print_ujoin_worker_result();
+    print_macros();
+    print_ujoin_status_value();
+    print_ujoin_time_value();
+    print_ujoin_log_level_value();
+    print_ujoin_dtype_value();
+    print_ujoin_device_value();
+    print_ujoin_reduce_value();
+    print_ujoin_division_value();
+    print_ujoin_gradient_kind_value();
+    print_ujoin_optimizer_value();
+    print_ujoin_save_part();
+    print_ujoin_item_kind_value();
+    print_ujoin_item_owner_value();
+    print_ujoin_std_value();
+    print_ujoin_containment_value();
+    print_ujoin_worker_state_value();
     return 0;
 }

@@ -467,7 +467,8 @@ impl Default for ujoin_hook_args {
     }
 }
 
-/// A join hook. May issue collectives on the joinable's group, and call ujoin_joinable_notify (which answers UJOIN_JOINED).
+/// A join hook. May issue collectives on the joinable's group, and call ujoin_joinable_notify (which answers
+/// UJOIN_JOINED).
 pub type ujoin_hook_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, args: *const ujoin_hook_args) -> ujoin_status>;
 
@@ -708,7 +709,8 @@ impl Default for ujoin_ddp_report {
     }
 }
 
-/// Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults (SGD's lr has none there: 1e-3).
+/// Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults (SGD's lr has none there:
+/// 1e-3).
 pub type ujoin_optimizer = i32;
 
 // enum ujoin_optimizer_value
@@ -1110,45 +1112,55 @@ impl Default for ujoin_worker_result {
 
 unsafe extern "C" {
     /// The library's version as text, "0.1.0". Compare numbers with the macros of the header that was compiled.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_version() -> *const c_char;
 
-    /// The library's UJOIN_ABI_VERSION. A binding refuses to load when it is lower than that of the header it was made from.
+    /// The library's UJOIN_ABI_VERSION. A binding refuses to load when it is lower than that of the header it was
+    /// made from.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_abi_version() -> i32;
 
-    /// What this build and this machine can do: one line per backend, "name\<TAB>yes|no\<TAB>why not, or the library found".
-    /// Looks for the modules on the first call. The text lives as long as the process.
+    /// What this build and this machine can do: one line per backend, "name\<TAB>yes|no\<TAB>why not, or the library
+    /// found". Looks for the modules on the first call. The text lives as long as the process.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_backends() -> *const c_char;
 
-    /// The text of the last failed call on this thread, with its whole chain of causes, rank and operation.
-    /// Never NULL; "" if nothing has failed yet. Valid until the next failing call on this thread.
+    /// The text of the last failed call on this thread, with its whole chain of causes, rank and operation. Never
+    /// NULL; "" if nothing has failed yet. Valid until the next failing call on this thread.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_last_error() -> *const c_char;
 
     /// The errno behind the last error of this thread; 0 if the system was not its cause.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_last_errno() -> i32;
 
-    /// The ranks that the last error of this thread is about: missing, late, lost, aborted or exhausted.
-    /// Writes at most `capacity` of them, ascending, and returns how many there are.
+    /// The ranks that the last error of this thread is about: missing, late, lost, aborted or exhausted. Writes at
+    /// most `capacity` of them, ascending, and returns how many there are.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_last_missing(out_ranks: *mut i32, capacity: usize) -> usize;
 
     /// The name of a status, "UJOIN_E_TIMEOUT". Static; "UJOIN_E_?" for an unknown value.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_status_name(status: ujoin_status) -> *const c_char;
 
-    /// For callbacks: sets this thread's error text (copied) and returns `status`, so that a hook can say
-    /// `return ujoin_set_last_error(UJOIN_E_CALLBACK, text)`. The text becomes the cause in the failing call's error.
+    /// For callbacks: sets this thread's error text (copied) and returns `status`, so that a hook can say `return
+    /// ujoin_set_last_error(UJOIN_E_CALLBACK, text)`. The text becomes the cause in the failing call's error.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_set_last_error(status: ujoin_status, text: *const c_char) -> ujoin_status;
 
-    /// Sets the check that lets Ctrl-C end a blocking call (a binding looks for its runtime's pending signals there). It runs
-    /// on the thread that waits, every 100 ms at most; a negative status ends the call with UJOIN_E_CALLBACK. A wait that it
-    /// ends (ujoin_work_wait, pctx_wait) leaves the object as it was; any other call behaves as if its object had been aborted.
-    /// NULL removes it. Process-wide.
+    /// Sets the check that lets Ctrl-C end a blocking call (a binding looks for its runtime's pending signals there).
+    /// It runs on the thread that waits, every 100 ms at most; a negative status ends the call with UJOIN_E_CALLBACK.
+    /// A wait that it ends (ujoin_work_wait, pctx_wait) leaves the object as it was; any other call behaves as if its
+    /// object had been aborted. NULL removes it. Process-wide.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_set_interrupt_check(
         r#fn: ujoin_call_fn,
@@ -1156,9 +1168,10 @@ unsafe extern "C" {
         destroy: ujoin_destroy_fn,
     ) -> ujoin_status;
 
-    /// Sets where log lines of at least this severity go; level 0 = warnings and errors. Without a sink nothing is written.
-    /// NULL removes it; when this returns, the old sink is no longer running on any thread but the caller's. Process-wide.
-    /// The sink may not call the library.
+    /// Sets where log lines of at least this severity go; level 0 = warnings and errors. Without a sink nothing is
+    /// written. NULL removes it; when this returns, the old sink is no longer running on any thread but the caller's.
+    /// Process-wide. The sink may not call the library.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_set_log_sink(
         level: ujoin_log_level,
@@ -1167,9 +1180,10 @@ unsafe extern "C" {
         destroy: ujoin_destroy_fn,
     ) -> ujoin_status;
 
-    /// Opens a store: "memory://name" (this process: equal names share it), "file:///path", "tcp://host:port" (one process
-    /// opens it with `listen`).
-    /// A tcp server listens on the given address only. UJOIN_E_SYSTEM: address in use, no such host, unwritable file. UJOIN_E_TIMEOUT: nobody answered.
+    /// Opens a store: "memory://name" (this process: equal names share it), "file:///path", "tcp://host:port" (one
+    /// process opens it with `listen`). A tcp server listens on the given address only. UJOIN_E_SYSTEM: address in
+    /// use, no such host, unwritable file. UJOIN_E_TIMEOUT: nobody answered.
+    ///
     /// `@local` `@blocking` since 0.1
     pub fn ujoin_store_create(
         url: *const c_char,
@@ -1178,6 +1192,7 @@ unsafe extern "C" {
     ) -> ujoin_status;
 
     /// A view of a store in which every key carries a prefix. It keeps the store alive.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_store_prefix(
         store: *mut ujoin_store,
@@ -1185,11 +1200,14 @@ unsafe extern "C" {
         out: *mut *mut ujoin_store,
     ) -> ujoin_status;
 
-    /// The address by which other processes reach this store, with the real port; "" for memory. Lives with the handle.
+    /// The address by which other processes reach this store, with the real port; "" for memory. Lives with the
+    /// handle.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_store_url(store: *const ujoin_store) -> *const c_char;
 
     /// Sets a key. Values are bytes, at most 16 MiB; keys are text, at most 1 KiB. Overwrites.
+    ///
     /// `@local` `@blocking` since 0.1
     pub fn ujoin_store_set(
         store: *mut ujoin_store,
@@ -1198,8 +1216,10 @@ unsafe extern "C" {
         size: usize,
     ) -> ujoin_status;
 
-    /// Waits until a key exists and copies its value. UJOIN_PENDING: not there in time. If `capacity` is too small nothing is
-    /// copied, out_size tells what is needed, and the status is UJOIN_E_INVALID; out_data may be NULL with capacity 0.
+    /// Waits until a key exists and copies its value. UJOIN_PENDING: not there in time. If `capacity` is too small
+    /// nothing is copied, out_size tells what is needed, and the status is UJOIN_E_INVALID; out_data may be NULL with
+    /// capacity 0.
+    ///
     /// `@local` `@blocking` since 0.1
     pub fn ujoin_store_get(
         store: *mut ujoin_store,
@@ -1210,8 +1230,9 @@ unsafe extern "C" {
         out_size: *mut usize,
     ) -> ujoin_status;
 
-    /// Adds to a counter (absent = 0) and returns its new value; atomic over all clients. 0 reads it.
-    /// The value of the key is the number as decimal text. UJOIN_E_MISMATCH: the key holds something else.
+    /// Adds to a counter (absent = 0) and returns its new value; atomic over all clients. 0 reads it. The value of
+    /// the key is the number as decimal text. UJOIN_E_MISMATCH: the key holds something else.
+    ///
     /// `@local` `@blocking` since 0.1
     pub fn ujoin_store_add(
         store: *mut ujoin_store,
@@ -1221,6 +1242,7 @@ unsafe extern "C" {
     ) -> ujoin_status;
 
     /// Waits until all keys exist. UJOIN_PENDING: not all in time; the text lists the missing ones.
+    ///
     /// `@local` `@blocking` since 0.1
     pub fn ujoin_store_wait(
         store: *mut ujoin_store,
@@ -1230,50 +1252,61 @@ unsafe extern "C" {
     ) -> ujoin_status;
 
     /// Ends every wait on this handle with UJOIN_E_ABORTED, now and later. Other clients are not concerned.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_store_abort(store: *mut ujoin_store);
 
     /// Drops the handle. A server goes on until the last group or prefix made from it is gone.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_store_destroy(store: *mut ujoin_store);
 
     /// Makes a group: ranks meet, agree on a backend, attach. NULL options: env:// and the best backend for all.
     /// UJOIN_E_INVALID: a variable or option is wrong (named). UJOIN_E_TIMEOUT: the text names the ranks that came.
-    /// UJOIN_E_MISMATCH: ranks differ in size, backend or options. UJOIN_E_UNSUPPORTED: who could not use the backend, and why.
-    /// env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ujoin-run sets them. The group keeps `store` alive.
+    /// UJOIN_E_MISMATCH: ranks differ in size, backend or options. UJOIN_E_UNSUPPORTED: who could not use the
+    /// backend, and why. env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ujoin-run sets them. The group
+    /// keeps `store` alive.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_group_create(options: *const ujoin_group_options, out: *mut *mut ujoin_group) -> ujoin_status;
 
     /// This process's rank in the group, 0 to size - 1; -1 for NULL.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_group_rank(group: *const ujoin_group) -> i32;
 
     /// The number of ranks; -1 for NULL.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_group_size(group: *const ujoin_group) -> i32;
 
     /// Fills a struct (set its size) with what was agreed: backend, ranks of this host, progress.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_group_get_info(group: *const ujoin_group, out: *mut ujoin_group_info) -> ujoin_status;
 
     /// Waits until all operations of this rank are complete and every rank has come here, then ends the group.
     /// UJOIN_PENDING: not in this time; call again, or destroy. Later operations are UJOIN_E_STATE.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_group_close(group: *mut ujoin_group, timeout_ms: i64) -> ujoin_status;
 
-    /// Gives up: everything on this group ends with UJOIN_E_ABORTED on every rank, within a second; `reason` (copied, may be
-    /// NULL) becomes part of their texts. The group is broken from then on.
+    /// Gives up: everything on this group ends with UJOIN_E_ABORTED on every rank, within a second; `reason` (copied,
+    /// may be NULL) becomes part of their texts. The group is broken from then on.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_group_abort(group: *mut ujoin_group, reason: *const c_char);
 
-    /// Drops the handle; says goodbye if the group is not closed. What was complete stays complete; a peer's later operation
-    /// is UJOIN_E_PEER_LOST. Work in flight and objects made from the group keep it alive.
+    /// Drops the handle; says goodbye if the group is not closed. What was complete stays complete; a peer's later
+    /// operation is UJOIN_E_PEER_LOST. Work in flight and objects made from the group keep it alive.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_group_destroy(group: *mut ujoin_group);
 
-    /// Reduces over all ranks (in rank order) into recv on every rank; bit-identical on all of them.
-    /// send NULL = in place. Sums of 16-bit types are accumulated in 32-bit. out_work NULL = returns when done; else returns at
-    /// once and \*out_work is in flight. UJOIN_E_MISMATCH: ranks differ in operation, reduction, type or count.
+    /// Reduces over all ranks (in rank order) into recv on every rank; bit-identical on all of them. send NULL = in
+    /// place. Sums of 16-bit types are accumulated in 32-bit. out_work NULL = returns when done; else returns at once
+    /// and \*out_work is in flight. UJOIN_E_MISMATCH: ranks differ in operation, reduction, type or count.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_all_reduce(
         group: *mut ujoin_group,
@@ -1285,6 +1318,7 @@ unsafe extern "C" {
     ) -> ujoin_status;
 
     /// Copies the root's memory into every rank's; on the root it is only read. out_work as in ujoin_all_reduce.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_broadcast(
         group: *mut ujoin_group,
@@ -1294,8 +1328,9 @@ unsafe extern "C" {
         out_work: *mut *mut ujoin_work,
     ) -> ujoin_status;
 
-    /// Gathers send of every rank, in rank order, into recv (size times its count). send NULL = in place: this rank's part lies
-    /// in recv already. out_work as in ujoin_all_reduce.
+    /// Gathers send of every rank, in rank order, into recv (size times its count). send NULL = in place: this rank's
+    /// part lies in recv already. out_work as in ujoin_all_reduce.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_all_gather(
         group: *mut ujoin_group,
@@ -1306,6 +1341,7 @@ unsafe extern "C" {
     ) -> ujoin_status;
 
     /// Reduces send (size times recv's count) and leaves part r in recv of rank r. out_work as in ujoin_all_reduce.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_reduce_scatter(
         group: *mut ujoin_group,
@@ -1316,32 +1352,39 @@ unsafe extern "C" {
         out_work: *mut *mut ujoin_work,
     ) -> ujoin_status;
 
-    /// Returns when every rank has come here. Past its deadline UJOIN_E_TIMEOUT, with the missing ranks in the text and in
-    /// ujoin_last_missing().
+    /// Returns when every rank has come here. Past its deadline UJOIN_E_TIMEOUT, with the missing ranks in the text
+    /// and in ujoin_last_missing().
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_barrier(group: *mut ujoin_group, options: *const ujoin_op_options) -> ujoin_status;
 
-    /// Waits for an operation. UJOIN_PENDING: not in this time. Otherwise its final status, the same on every later call;
-    /// an error's text is set on this thread. Work of one group completes in the order of submission.
+    /// Waits for an operation. UJOIN_PENDING: not in this time. Otherwise its final status, the same on every later
+    /// call; an error's text is set on this thread. Work of one group completes in the order of submission.
+    ///
     /// `@local` `@blocking` since 0.1
     pub fn ujoin_work_wait(work: *mut ujoin_work, timeout_ms: i64) -> ujoin_status;
 
     /// UJOIN_PENDING, or the final status. Advances the operation if the group has no progress thread; never waits.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_test(work: *mut ujoin_work) -> ujoin_status;
 
     /// Gives up an operation in flight; its final status is UJOIN_E_ABORTED on every rank, and its group is broken.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_abort(work: *mut ujoin_work);
 
     /// Drops the handle. An operation in flight goes on: its memory is free when its `release` has run.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_destroy(work: *mut ujoin_work);
 
-    /// Makes a joinable: something with collectives in each round, which a joined rank must shadow (metrics, synchronised
-    /// statistics, a second model). It calls ujoin_joinable_notify before its collectives. Hooks run on the thread that is in
-    /// ujoin_ctx_finish. A failing hook ends it on all ranks: UJOIN_E_CALLBACK there, UJOIN_E_ABORTED on the others, all with
-    /// hook and rank. What broke the group inside of a hook (a peer's death, say) keeps its own status.
+    /// Makes a joinable: something with collectives in each round, which a joined rank must shadow (metrics,
+    /// synchronised statistics, a second model). It calls ujoin_joinable_notify before its collectives. Hooks run on
+    /// the thread that is in ujoin_ctx_finish. A failing hook ends it on all ranks: UJOIN_E_CALLBACK there,
+    /// UJOIN_E_ABORTED on the others, all with hook and rank. What broke the group inside of a hook (a peer's death,
+    /// say) keeps its own status.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_joinable_create(
         group: *mut ujoin_group,
@@ -1350,11 +1393,14 @@ unsafe extern "C" {
     ) -> ujoin_status;
 
     /// Drops the handle. A context keeps its joinables alive.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_joinable_destroy(joinable: *mut ujoin_joinable);
 
     /// Makes a context over joinables of one group, in the order in which their hooks run. Arms nothing.
-    /// UJOIN_E_INVALID: none, a NULL, different groups or devices, an unknown hook option (the known ones are listed).
+    /// UJOIN_E_INVALID: none, a NULL, different groups or devices, an unknown hook option (the known ones are
+    /// listed).
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_ctx_create(
         joinables: *const *mut ujoin_joinable,
@@ -1363,59 +1409,70 @@ unsafe extern "C" {
         out: *mut *mut ujoin_ctx,
     ) -> ujoin_status;
 
-    /// Begins a pass over the inputs and arms the joinables until ujoin_ctx_finish or ujoin_ctx_abort. One armed context per
-    /// group, one per joinable: else UJOIN_E_STATE. Does not wait for the others. Collectives that are issued in a main hook
-    /// contribute nothing to a reduction (avg divides by the contributors).
+    /// Begins a pass over the inputs and arms the joinables until ujoin_ctx_finish or ujoin_ctx_abort. One armed
+    /// context per group, one per joinable: else UJOIN_E_STATE. Does not wait for the others. Collectives that are
+    /// issued in a main hook contribute nothing to a reduction (avg divides by the contributors).
+    ///
     /// `@collective` since 0.1
     pub fn ujoin_ctx_start(ctx: *mut ujoin_ctx) -> ujoin_status;
 
-    /// Says that this joinable begins one use (one set of its collectives); ddp and zero say it themselves. Publishes and
-    /// returns, in nanoseconds. With out_active, or in throw mode, it waits until every rank has started this round or joined,
-    /// and gives the number that started. Without an armed context it does nothing (\*out_active = size of the group).
-    /// UJOIN_JOINED: called from a hook on a joined rank, nothing published. UJOIN_E_EXHAUSTED: throw mode.
+    /// Says that this joinable begins one use (one set of its collectives); ddp and zero say it themselves. Publishes
+    /// and returns, in nanoseconds. With out_active, or in throw mode, it waits until every rank has started this
+    /// round or joined, and gives the number that started. Without an armed context it does nothing (\*out_active =
+    /// size of the group). UJOIN_JOINED: called from a hook on a joined rank, nothing published. UJOIN_E_EXHAUSTED:
+    /// throw mode.
+    ///
     /// `@collective` since 0.1
     pub fn ujoin_joinable_notify(joinable: *mut ujoin_joinable, out_active: *mut i32) -> ujoin_status;
 
-    /// This rank has no more inputs: works for the others, one main hook per use of the rank that it follows, until all have
-    /// joined; then runs the post hooks and disarms. UJOIN_E_EXHAUSTED: throw mode, inputs were uneven. UJOIN_E_MISMATCH:
-    /// ranks started contexts of different joinables or options. The context can be started again.
+    /// This rank has no more inputs: works for the others, one main hook per use of the rank that it follows, until
+    /// all have joined; then runs the post hooks and disarms. UJOIN_E_EXHAUSTED: throw mode, inputs were uneven.
+    /// UJOIN_E_MISMATCH: ranks started contexts of different joinables or options. The context can be started again.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ctx_finish(ctx: *mut ujoin_ctx) -> ujoin_status;
 
-    /// Asks all ranks to leave after the same round (a signal, a time limit, early stopping). Any rank, any number of times;
-    /// also from a signal handler. Before ujoin_ctx_start it counts for that pass.
+    /// Asks all ranks to leave after the same round (a signal, a time limit, early stopping). Any rank, any number of
+    /// times; also from a signal handler. Before ujoin_ctx_start it counts for that pass.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_ctx_stop(ctx: *mut ujoin_ctx) -> ujoin_status;
 
-    /// 1 when the round that has just ended was the last one by an agreed stop, on every rank alike; else 0; -1 on an error.
-    /// Ask between rounds; unless it is 0 leave the loop and call ujoin_ctx_finish.
-    /// Waits only where a rank is 16 uses behind this one.
+    /// 1 when the round that has just ended was the last one by an agreed stop, on every rank alike; else 0; -1 on an
+    /// error. Ask between rounds; unless it is 0 leave the loop and call ujoin_ctx_finish. Waits only where a rank is
+    /// 16 uses behind this one.
+    ///
     /// `@local` `@blocking` since 0.1
     pub fn ujoin_ctx_stopped(ctx: *mut ujoin_ctx) -> i32;
 
-    /// The loop's body failed: disarms, and every peer gets UJOIN_E_ABORTED with `reason` (may be NULL). Breaks the group.
-    /// Nothing if the context is not armed, so bindings call it on every way out that is not the good one.
+    /// The loop's body failed: disarms, and every peer gets UJOIN_E_ABORTED with `reason` (may be NULL). Breaks the
+    /// group. Nothing if the context is not armed, so bindings call it on every way out that is not the good one.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_ctx_abort(ctx: *mut ujoin_ctx, reason: *const c_char);
 
     /// Fills a struct (set its size) with rounds, shadows and times since the last start.
+    ///
     /// `@local` since 0.1
     pub fn ujoin_ctx_get_report(ctx: *const ujoin_ctx, out: *mut ujoin_ctx_report) -> ujoin_status;
 
-    /// The rounds that each rank ran before it joined: who joined when. Writes at most `capacity` entries, by rank (-1: not
-    /// joined yet), and returns the size of the group. The last joiners are those with the largest number.
+    /// The rounds that each rank ran before it joined: who joined when. Writes at most `capacity` entries, by rank
+    /// (-1: not joined yet), and returns the size of the group. The last joiners are those with the largest number.
+    ///
     /// `@local` since 0.1
     pub fn ujoin_ctx_rounds(ctx: *const ujoin_ctx, out_rounds: *mut i64, capacity: usize) -> usize;
 
     /// Drops the handle; an armed context is aborted first.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_ctx_destroy(ctx: *mut ujoin_ctx);
 
-    /// Makes a reducer for these parameters: verifies count, names, shapes and types over the ranks, then copies the source
-    /// rank's values to all. Parameters and gradients are borrowed until `release`. Buckets are filled in the reverse order of
-    /// the parameters, one type each.
-    /// UJOIN_E_MISMATCH on every rank: the text names the first difference and the ranks. UJOIN_E_INVALID: nothing to train,
-    /// a parameter without gradient memory, a gradient type other than the parameter's, a type that is no floating-point one.
+    /// Makes a reducer for these parameters: verifies count, names, shapes and types over the ranks, then copies the
+    /// source rank's values to all. Parameters and gradients are borrowed until `release`. Buckets are filled in the
+    /// reverse order of the parameters, one type each. UJOIN_E_MISMATCH on every rank: the text names the first
+    /// difference and the ranks. UJOIN_E_INVALID: nothing to train, a parameter without gradient memory, a gradient
+    /// type other than the parameter's, a type that is no floating-point one.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_create(
         group: *mut ujoin_group,
@@ -1426,37 +1483,44 @@ unsafe extern "C" {
     ) -> ujoin_status;
 
     /// The reducer as a participant of a join context. Borrowed: do not destroy it; it lives as long as the reducer.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_ddp_joinable(ddp: *mut ujoin_ddp) -> *mut ujoin_joinable;
 
-    /// Begins an iteration on a batch of so many samples (0 is allowed: with UJOIN_DIVISION_SAMPLES its gradients are not even
-    /// read) and notifies the join context.
-    /// UJOIN_E_STATE: the last iteration is not finished (parameters without gradient are listed). UJOIN_E_EXHAUSTED.
+    /// Begins an iteration on a batch of so many samples (0 is allowed: with UJOIN_DIVISION_SAMPLES its gradients are
+    /// not even read) and notifies the join context. UJOIN_E_STATE: the last iteration is not finished (parameters
+    /// without gradient are listed). UJOIN_E_EXHAUSTED.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_forward(ddp: *mut ujoin_ddp, samples: f64) -> ujoin_status;
 
-    /// Gradient `index` is complete; its bucket is reduced when it is full. Any order; different gradients from several
-    /// threads at once. UJOIN_E_STATE: ready twice, or outside of an iteration.
+    /// Gradient `index` is complete; its bucket is reduced when it is full. Any order; different gradients from
+    /// several threads at once. UJOIN_E_STATE: ready twice, or outside of an iteration.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_ddp_ready(ddp: *mut ujoin_ddp, index: usize) -> ujoin_status;
 
-    /// Ends an iteration: waits for the reductions; gradients then hold the divided sum on every rank, also on joined ones.
-    /// UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun.
+    /// Ends an iteration: waits for the reductions; gradients then hold the divided sum on every rank, also on joined
+    /// ones. UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_finish(ddp: *mut ujoin_ddp) -> ujoin_status;
 
     /// Fills a struct (set its size) with counts, divisor and times.
+    ///
     /// `@local` since 0.1
     pub fn ujoin_ddp_get_report(ddp: *const ujoin_ddp, out: *mut ujoin_ddp_report) -> ujoin_status;
 
     /// Drops the handle. The parameters are free when `release` has run.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_ddp_destroy(ddp: *mut ujoin_ddp);
 
-    /// Makes an optimizer whose state is sharded over the group. Parameters (f32 or f64) and gradients are borrowed until
-    /// `release`. Whole parameters, largest first, go to the rank with the fewest elements so far; the ranks check that they
-    /// agree. UJOIN_E_INVALID: no parameters, two with one name, an unknown hyper-parameter (the known ones are listed).
-    /// UJOIN_E_MISMATCH: ranks differ.
+    /// Makes an optimizer whose state is sharded over the group. Parameters (f32 or f64) and gradients are borrowed
+    /// until `release`. Whole parameters, largest first, go to the rank with the fewest elements so far; the ranks
+    /// check that they agree. UJOIN_E_INVALID: no parameters, two with one name, an unknown hyper-parameter (the
+    /// known ones are listed). UJOIN_E_MISMATCH: ranks differ.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_create(
         group: *mut ujoin_group,
@@ -1467,19 +1531,23 @@ unsafe extern "C" {
         out: *mut *mut ujoin_zero,
     ) -> ujoin_status;
 
-    /// The optimizer as a participant of a join context. Borrowed: do not destroy it; it lives as long as the optimizer.
+    /// The optimizer as a participant of a join context. Borrowed: do not destroy it; it lives as long as the
+    /// optimizer.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn zero_joinable(zero: *mut ujoin_zero) -> *mut ujoin_joinable;
 
-    /// One step: runs the closure, notifies the join context, each rank updates its shard, all get the new parameters.
-    /// Parameters without gradient are skipped and keep their step count. UJOIN_E_MISMATCH: ranks differ in hyper-parameters.
-    /// A failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state are
-    /// loaded anew.
+    /// One step: runs the closure, notifies the join context, each rank updates its shard, all get the new
+    /// parameters. Parameters without gradient are skipped and keep their step count. UJOIN_E_MISMATCH: ranks differ
+    /// in hyper-parameters. A failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE)
+    /// until parameters and state are loaded anew.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_step(zero: *mut ujoin_zero, options: *const ujoin_step_options) -> ujoin_status;
 
-    /// Adds parameters with hyper-parameters of their own (absent = as given to zero_create); earlier assignments do not move.
-    /// Indices go on from the last.
+    /// Adds parameters with hyper-parameters of their own (absent = as given to zero_create); earlier assignments do
+    /// not move. Indices go on from the last.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_add_param_group(
         zero: *mut ujoin_zero,
@@ -1490,19 +1558,23 @@ unsafe extern "C" {
     ) -> ujoin_status;
 
     /// The number of param groups.
+    ///
     /// `@local` since 0.1
     pub fn zero_group_count(zero: *const ujoin_zero) -> usize;
 
     /// The name of hyper-parameter `index` of this rule; NULL past the last. Lives with the handle.
+    ///
     /// `@local` since 0.1
     pub fn zero_hyper_name(zero: *const ujoin_zero, index: usize) -> *const c_char;
 
-    /// Changes a hyper-parameter of a param group, or of all (group -1), from the next step on. The same on every rank: the
-    /// step compares. UJOIN_E_INVALID lists the known names.
+    /// Changes a hyper-parameter of a param group, or of all (group -1), from the next step on. The same on every
+    /// rank: the step compares. UJOIN_E_INVALID lists the known names.
+    ///
     /// `@local` since 0.1
     pub fn zero_set_hyper(zero: *mut ujoin_zero, group: i32, name: *const c_char, value: f64) -> ujoin_status;
 
     /// Reads a hyper-parameter of a param group.
+    ///
     /// `@local` since 0.1
     pub fn zero_get_hyper(
         zero: *const ujoin_zero,
@@ -1511,40 +1583,48 @@ unsafe extern "C" {
         out_value: *mut f64,
     ) -> ujoin_status;
 
-    /// Where the gradient of parameter `index` lies from now on; NULL: it has none, and the parameter is
-    /// skipped.
+    /// Where the gradient of parameter `index` lies from now on; NULL: it has none, and the parameter is skipped.
+    ///
     /// `@local` since 0.1
     pub fn zero_set_gradient(zero: *mut ujoin_zero, index: usize, grad: *mut c_void) -> ujoin_status;
 
     /// Sets the gradients of all parameters to zero, not only those of the shard.
+    ///
     /// `@local` since 0.1
     pub fn zero_clear_gradients(zero: *mut ujoin_zero) -> ujoin_status;
 
-    /// Sends every rank's state to rank `to`, its own shard only, in chunks; zero_state_dict then gives it there, as it was at
-    /// this call. Other ranks need a chunk of memory more, not the state.
+    /// Sends every rank's state to rank `to`, its own shard only, in chunks; zero_state_dict then gives it there, as
+    /// it was at this call. Other ranks need a chunk of memory more, not the state.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_consolidate_state_dict(zero: *mut ujoin_zero, to: i32) -> ujoin_status;
 
     /// The consolidated state as a list of its own (a copy): tensors by parameter and state name, step counts and
     /// hyper-parameters as numbers. UJOIN_E_STATE: nothing was consolidated to this rank.
+    ///
     /// `@local` since 0.1
     pub fn zero_state_dict(zero: *mut ujoin_zero, out: *mut *mut ujoin_state) -> ujoin_status;
 
-    /// Takes state and hyper-parameters from a list, which is only read: each rank keeps its shard, by parameter name, whatever
-    /// the number of ranks that saved it. UJOIN_E_MISMATCH: a name, shape, type or rule does not fit; nothing was changed.
+    /// Takes state and hyper-parameters from a list, which is only read: each rank keeps its shard, by parameter
+    /// name, whatever the number of ranks that saved it. UJOIN_E_MISMATCH: a name, shape, type or rule does not fit;
+    /// nothing was changed.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_load_state_dict(zero: *mut ujoin_zero, state: *const ujoin_state) -> ujoin_status;
 
-    /// Saves for the same number of ranks. Until the index is renamed, after every file is on the disk, what was there before
-    /// stays whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by all ranks. In a
-    /// directory index.json names all other files; those of earlier saves are removed last. All are safetensors:
-    /// state/\<key>/\<parameter> and program/\<kind>/\<key> in that of a rank, the parameters' names in that of the parameters.
+    /// Saves for the same number of ranks. Until the index is renamed, after every file is on the disk, what was
+    /// there before stays whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen
+    /// by all ranks. In a directory index.json names all other files; those of earlier saves are removed last. All
+    /// are safetensors: state/\<key>/\<parameter> and program/\<kind>/\<key> in that of a rank, the parameters' names
+    /// in that of the parameters.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_save(zero: *mut ujoin_zero, path: *const c_char, options: *const ujoin_save_options) -> ujoin_status;
 
-    /// Loads what zero_save wrote, by the same number of ranks; mends a broken object if state and parameters are loaded. `out`
-    /// (may be NULL) receives this rank's own items. Every length and name is checked before use: UJOIN_E_MISMATCH says what
-    /// is wrong with which file, and nothing was changed.
+    /// Loads what zero_save wrote, by the same number of ranks; mends a broken object if state and parameters are
+    /// loaded. `out` (may be NULL) receives this rank's own items. Every length and name is checked before use:
+    /// UJOIN_E_MISMATCH says what is wrong with which file, and nothing was changed.
+    ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_load(
         zero: *mut ujoin_zero,
@@ -1554,105 +1634,130 @@ unsafe extern "C" {
     ) -> ujoin_status;
 
     /// The number of pieces of the partition, over all ranks.
+    ///
     /// `@local` since 0.1
     pub fn zero_shard_count(zero: *const ujoin_zero) -> usize;
 
     /// Fills a struct (set its size) with one piece: which part of which parameter belongs to which rank.
+    ///
     /// `@local` since 0.1
     pub fn zero_get_shard(zero: *const ujoin_zero, index: usize, out: *mut ujoin_shard) -> ujoin_status;
 
     /// Drops the handle. Parameters and gradients are free when `release` has run.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn zero_destroy(zero: *mut ujoin_zero);
 
     /// Makes an empty list: for the program's own items of zero_save, or to bring another library's state into zero.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_state_create(out: *mut *mut ujoin_state) -> ujoin_status;
 
     /// Adds an item, or replaces the one with the same key. Names, shape and data are copied.
+    ///
     /// `@local` since 0.1
     pub fn ujoin_state_set(state: *mut ujoin_state, item: *const ujoin_item) -> ujoin_status;
 
     /// The number of items.
+    ///
     /// `@local` since 0.1
     pub fn ujoin_state_count(state: *const ujoin_state) -> usize;
 
-    /// Fills a struct (set its size) with item `index`, in order of owner, group, parameter and key. Its pointers live until
-    /// the list is changed or destroyed.
+    /// Fills a struct (set its size) with item `index`, in order of owner, group, parameter and key. Its pointers
+    /// live until the list is changed or destroyed.
+    ///
     /// `@local` since 0.1
     pub fn ujoin_state_get(state: *const ujoin_state, index: usize, out: *mut ujoin_item) -> ujoin_status;
 
     /// Fills a struct (set its size) with an item of the program's own by its name. UJOIN_E_INVALID: there is none.
+    ///
     /// `@local` since 0.1
     pub fn ujoin_state_find(state: *const ujoin_state, key: *const c_char, out: *mut ujoin_item) -> ujoin_status;
 
     /// Drops the handle.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_state_destroy(state: *mut ujoin_state);
 
-    /// Reads "3" (all ranks) or "0:1,12:3" (rank:value) into one value per rank; ranks not named get UJOIN_STD_NONE, ranks
-    /// past nprocs are dropped. UJOIN_E_INVALID: anything else, with the place.
+    /// Reads "3" (all ranks) or "0:1,12:3" (rank:value) into one value per rank; ranks not named get UJOIN_STD_NONE,
+    /// ranks past nprocs are dropped. UJOIN_E_INVALID: anything else, with the place.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn pctx_parse_std(text: *const c_char, out_values: *mut ujoin_std, nprocs: usize) -> ujoin_status;
 
-    /// Describes a job; starts nothing. Everything is copied. UJOIN_E_INVALID: no program, nprocs below 1, unknown values.
+    /// Describes a job; starts nothing. Everything is copied. UJOIN_E_INVALID: no program, nprocs below 1, unknown
+    /// values.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn pctx_create(spec: *const ujoin_pctx_spec, out: *mut *mut ujoin_pctx) -> ujoin_status;
 
-    /// Sets a variable for one worker (rank -1: for all), over what it inherits; value NULL removes it. Before pctx_start.
+    /// Sets a variable for one worker (rank -1: for all), over what it inherits; value NULL removes it. Before
+    /// pctx_start.
+    ///
     /// `@local` since 0.1
     pub fn pctx_set_env(pctx: *mut ujoin_pctx, rank: i32, name: *const c_char, value: *const c_char) -> ujoin_status;
 
-    /// Gives one worker (rank -1: all) a program, arguments, a directory or redirections of its own. Copied. Before pctx_start.
+    /// Gives one worker (rank -1: all) a program, arguments, a directory or redirections of its own. Copied. Before
+    /// pctx_start.
+    ///
     /// `@local` since 0.1
     pub fn pctx_set_worker(pctx: *mut ujoin_pctx, rank: i32, worker: *const ujoin_worker) -> ujoin_status;
 
-    /// Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those started before
-    /// it are gone. UJOIN_E_STATE: started before. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE set.
-    /// Installs no signal handler and waits for no other child of this process.
+    /// Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those
+    /// started before it are gone. UJOIN_E_STATE: started before. Where a log directory is in use, workers find
+    /// TORCHELASTIC_ERROR_FILE set. Installs no signal handler and waits for no other child of this process.
+    ///
     /// `@local` `@blocking` since 0.1
     pub fn pctx_start(pctx: *mut ujoin_pctx) -> ujoin_status;
 
-    /// Waits until all workers have ended well (UJOIN_OK) or one has failed and the others have been ended because of it
-    /// (UJOIN_E_CHILD_FAILED). UJOIN_PENDING: neither yet. All output is delivered before it returns a final status, and a
-    /// later call returns the same.
+    /// Waits until all workers have ended well (UJOIN_OK) or one has failed and the others have been ended because of
+    /// it (UJOIN_E_CHILD_FAILED). UJOIN_PENDING: neither yet. All output is delivered before it returns a final
+    /// status, and a later call returns the same.
+    ///
     /// `@local` `@blocking` since 0.1
     pub fn pctx_wait(pctx: *mut ujoin_pctx, timeout_ms: i64) -> ujoin_status;
 
     /// 1 if a worker has failed by itself, else 0; out of the last pctx_wait or pctx_close.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn pctx_failed(pctx: *const ujoin_pctx) -> i32;
 
     /// The worker that failed first (monotonic time, never a victim); -1 if none did.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn pctx_first_failure(pctx: *const ujoin_pctx) -> i32;
 
-    /// Fills a struct (set its size) with what is known of a worker, at any time. Its pointers live until the handle is
-    /// destroyed, once the worker has ended; before that, until the next call on the handle.
+    /// Fills a struct (set its size) with what is known of a worker, at any time. Its pointers live until the handle
+    /// is destroyed, once the worker has ended; before that, until the next call on the handle.
+    ///
     /// `@local` since 0.1
     pub fn pctx_get_result(pctx: *mut ujoin_pctx, rank: i32, out: *mut ujoin_worker_result) -> ujoin_status;
 
-    /// The failure for a person: first cause with rank, signal or exit code, last lines of its stderr where a
-    /// file has them; then the others. "" if nothing
-    /// failed. Lives with the handle.
+    /// The failure for a person: first cause with rank, signal or exit code, last lines of its stderr where a file
+    /// has them; then the others. "" if nothing failed. Lives with the handle.
+    ///
     /// `@local` since 0.1
     pub fn pctx_report(pctx: *mut ujoin_pctx) -> *const c_char;
 
     /// Sends a signal to one worker's process group (rank -1: to all).
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn pctx_signal(pctx: *mut ujoin_pctx, rank: i32, signal: i32) -> ujoin_status;
 
-    /// Ends all workers: `signal` (0 = SIGTERM) to their groups, SIGKILL to what is left after grace_ms (0 = at once), then
-    /// reads the rest of the output. Bounded by the grace, the drain and a second. May be repeated. UJOIN_PENDING: the console
-    /// does not take the output. UJOIN_E_TIMEOUT: a worker cannot be killed.
+    /// Ends all workers: `signal` (0 = SIGTERM) to their groups, SIGKILL to what is left after grace_ms (0 = at
+    /// once), then reads the rest of the output. Bounded by the grace, the drain and a second. May be repeated.
+    /// UJOIN_PENDING: the console does not take the output. UJOIN_E_TIMEOUT: a worker cannot be killed.
+    ///
     /// `@local` `@blocking` since 0.1
     pub fn pctx_close(pctx: *mut ujoin_pctx, signal: i32, grace_ms: i64) -> ujoin_status;
 
     /// Kills all workers now and wakes whoever waits (UJOIN_E_ABORTED). Does not wait for their end.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn pctx_abort(pctx: *mut ujoin_pctx);
 
     /// Drops the handle. Workers that still run get SIGTERM, and SIGKILL after the job's grace, in the background.
+    ///
     /// `@local` `@anythread` since 0.1
     pub fn pctx_destroy(pctx: *mut ujoin_pctx);
 }

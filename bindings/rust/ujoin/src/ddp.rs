@@ -206,7 +206,12 @@ impl Ddp {
     /// it is ready; when this returns, gradients hold the divided sum on every rank. Indices count the parameters in the
     /// order in which they were given to the builder. An error of `backward` leaves the iteration open, and with it a join
     /// context and the group are to be given up, as [`Join::run`](crate::Join::run) does.
-    pub fn iteration<T, E>(&self, samples: usize, backward: impl FnOnce(&Ready) -> Result<T, E>) -> Result<T, E>
+    pub fn iteration<T>(&self, samples: usize, backward: impl FnOnce(&Ready) -> Result<T>) -> Result<T> {
+        self.try_iteration(samples, backward)
+    }
+
+    /// [`iteration`](Self::iteration) for a backward pass with an error type of its own.
+    pub fn try_iteration<T, E>(&self, samples: usize, backward: impl FnOnce(&Ready) -> Result<T, E>) -> Result<T, E>
     where
         E: From<Error>,
     {

@@ -95,6 +95,11 @@ impl Error {
         Self(Box::new(Parts { kind, text: text.into(), errno: None, ranks: Vec::new() }))
     }
 
+    /// An error of the program's own, of kind [`ErrorKind::Callback`], for closures that return the crate's errors.
+    pub fn program(text: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Callback, text.to_string())
+    }
+
     /// What this thread's last call failed with. Text and ranks are the thread's own, so nothing can come in between.
     #[cold]
     pub(crate) fn last(status: i32) -> Self {

@@ -368,7 +368,12 @@ impl Join {
 
     /// One pass over the inputs: begins it, runs `body`, works for the others until all are done. If `body` fails or
     /// panics, every peer gets [`Aborted`](crate::ErrorKind::Aborted) with its text.
-    pub fn run<T, E>(&self, body: impl FnOnce() -> Result<T, E>) -> Result<T, E>
+    pub fn run<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.try_run(body)
+    }
+
+    /// [`run`](Self::run) for a body with an error type of its own.
+    pub fn try_run<T, E>(&self, body: impl FnOnce() -> Result<T, E>) -> Result<T, E>
     where
         E: From<Error> + Display,
     {

@@ -274,7 +274,12 @@ impl Zero {
 
     /// One step with a closure that computes loss and gradients anew before the update; what it returns. If it fails,
     /// nothing was changed; a panic in it goes on here.
-    pub fn step_with<T, E>(&self, closure: impl FnOnce() -> Result<T, E>) -> Result<T, E>
+    pub fn step_with<T>(&self, closure: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.try_step_with(closure)
+    }
+
+    /// [`step_with`](Self::step_with) for a closure with an error type of its own.
+    pub fn try_step_with<T, E>(&self, closure: impl FnOnce() -> Result<T, E>) -> Result<T, E>
     where
         E: From<Error>,
     {

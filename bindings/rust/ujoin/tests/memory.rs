@@ -142,7 +142,7 @@ fn gradients_from_several_threads() {
                         });
                     }
                 });
-                Ok::<_, ujoin::Error>(())
+                Ok(())
             })
             .unwrap();
             assert!((0..16).all(|i| params.grad(i).iter().all(|&g| g == i as f32)));

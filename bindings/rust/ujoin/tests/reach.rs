@@ -57,7 +57,7 @@ reach! {
     ujoin_joinable_create => JoinableBuilder::build, |b: JoinableBuilder| b.build_with(NoHooks);
     ujoin_joinable_destroy => drop::<Joinable>;
     ujoin_ctx_create => |j: Joinable| Join::new([j]), JoinBuilder::build;
-    ujoin_ctx_start => Join::start, |j: &Join| j.run(|| Ok::<_, Error>(()));
+    ujoin_ctx_start => Join::start, |j: &Join| j.run(|| Ok(()));
     ujoin_joinable_notify => Joinable::notify, Joinable::notify_active, HookArgs::notify;
     ujoin_ctx_finish => Join::finish;
     ujoin_ctx_stop => Join::stop, Join::stopper;
@@ -75,7 +75,7 @@ reach! {
     ujoin_ddp_destroy => drop::<Ddp>;
     zero_create => ZeroBuilder::build;
     zero_joinable => Zero::joinable;
-    zero_step => Zero::step, |z: &Zero| z.step_with(|| Ok::<_, Error>(()));
+    zero_step => Zero::step, |z: &Zero| z.step_with(|| Ok(()));
     zero_add_param_group => Zero::add_param_group::<f32>;
     zero_group_count => Zero::group_count;
     zero_hyper_name => Zero::hyper_names;

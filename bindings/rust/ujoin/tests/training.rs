@@ -48,7 +48,7 @@ fn train_uneven(group: &Group) {
             })?;
             opt.step()?;
         }
-        Ok::<_, Error>(())
+        Ok(())
     })
     .unwrap();
     let expected = uneven_weight_by_hand(size);
@@ -119,7 +119,7 @@ fn a_stop_ends_all_after_the_same_round() {
                 }
                 ddp.iteration(1, |ready| ready(0).and_then(|()| ready(1)))?;
                 if join.stopped()? {
-                    return Ok::<_, Error>(round);
+                    return Ok(round);
                 }
             }
             Ok(usize::MAX)
@@ -142,7 +142,7 @@ fn throw_mode_ends_all_with_the_same_use() {
                 for _ in 0..2 + usize::from(group.rank() != 1) * 5 {
                     ddp.iteration(1, |ready| ready(0).and_then(|()| ready(1)))?;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             })
             .unwrap_err();
         assert_eq!((error.kind(), error.ranks()), (ErrorKind::Exhausted, &[1][..]), "{error}");
@@ -195,7 +195,7 @@ fn contexts_with_options() {
                 group.all_reduce(&mut sum, Reduce::Sum)?;
                 assert_eq!(sum[0], active as f32, "a shadow contributes nothing");
             }
-            Ok::<_, Error>(())
+            Ok(())
         })
         .unwrap();
         let post = (99, 1, None);
@@ -212,12 +212,12 @@ fn a_failing_loop_tells_the_peers() {
         let params = small().build().unwrap();
         let ddp = Ddp::builder(&group).params(&params).build().unwrap();
         let join = Join::new([ddp.joinable()]).unwrap();
-        let result: Result<(), Box<dyn std::error::Error>> = join.run(|| {
+        let result: Result<(), Box<dyn std::error::Error>> = join.try_run(|| {
             if group.rank() == 0 {
                 return Err("batch 7 is not UTF-8".into());
             }
             loop {
-                ddp.iteration(1, |ready| ready(0).and_then(|()| ready(1)))?;
+                ddp.try_iteration(1, |ready| ready(0).and_then(|()| ready(1)))?;
             }
         });
         let text = result.unwrap_err().to_string();
@@ -228,7 +228,7 @@ fn a_failing_loop_tells_the_peers() {
         let ddp = Ddp::builder(&group).params(&params).build().unwrap();
         let join = Join::new([ddp.joinable()]).unwrap();
         if group.rank() == 0 {
-            assert_eq!(panic_of(|| join.run(|| -> Result<(), Error> { panic!("out of cheese") })), "out of cheese");
+            assert_eq!(panic_of(|| join.run(|| -> ujoin::Result<()> { panic!("out of cheese") })), "out of cheese");
             return;
         }
         let error = join.run(|| -> Result<(), Error> {
@@ -325,7 +325,7 @@ fn hooks_use_parameters() {
                 counts.notify()?;
                 group.barrier()?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         })
         .unwrap();
         assert_eq!(params.value(1)[0], 0.5, "the authoritative rank's, which ran no hook");
@@ -461,17 +461,18 @@ fn steps_with_a_closure() {
                 ready(0)
             })?;
             assert_eq!(opt.step().unwrap_err().kind(), ErrorKind::State, "not from inside of itself");
-            Ok::<_, Error>(0.125)
+            Ok(0.125)
         });
         assert_eq!((loss.unwrap(), params.value(0)[0]), (0.125, 0.5));
 
-        let result: Result<(), Box<dyn std::error::Error>> = opt.step_with(|| Err("no such batch".into()));
+        let result: Result<(), Box<dyn std::error::Error>> = opt.try_step_with(|| Err("no such batch".into()));
         assert_eq!(result.unwrap_err().to_string(), "no such batch");
-        assert_eq!(panic_of(|| opt.step_with(|| -> Result<(), Error> { panic!("in the closure") })), "in the closure");
+        assert_eq!(opt.step_with(|| Err::<(), _>(Error::program("nor such"))).unwrap_err().text(), "nor such");
+        assert_eq!(panic_of(|| opt.step_with(|| -> ujoin::Result<()> { panic!("in the closure") })), "in the closure");
         let held = std::cell::RefCell::new(None);
         let result = opt.step_with(|| {
             held.replace(Some(params.value(1)));
-            Ok::<_, Error>(())
+            Ok(())
         });
         let error = result.unwrap_err();
         assert!(error.kind() == ErrorKind::Callback && error.text().contains("\"bias\" is being read"), "{error}");

@@ -188,7 +188,7 @@ fn main() -> Result<()> {
                     println!(" round {}: loss {loss:.6}", round + 1);
                 }
             }
-            Ok::<_, ujoin::Error>(())
+            Ok(())
         })?;
         println!(" epoch {}: {} rounds shadowed for others", epoch + 1, join.report()?.shadow_rounds);
     }
