@@ -13,18 +13,17 @@ import hashlib
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
+
 import ujoin
 
 LICENCES = pathlib.Path("/usr/share/common-licenses")
 BLOCK, HELD_OUT_EVERY, CONTEXT, EMBED, HIDDEN = 2000, 10, 16, 32, 400
+NAMES = ("embedding", "weight1", "bias1", "weight2", "bias2")
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-
-
-# ------------------------------------------------------------------------------------------------------- text and chance
 
 
 def read_text(path: str | None) -> tuple[Array, int]:
@@ -33,7 +32,7 @@ def read_text(path: str | None) -> tuple[Array, int]:
     files = sorted((file for file in files if file.is_file()), key=lambda file: os.fsencode(file.name))
     data = np.frombuffer(b"".join(file.read_bytes() for file in files), np.uint8)
     if len(data) < BLOCK * HELD_OUT_EVERY:
-        raise SystemExit(f"train_text: the text has {len(data)} characters, at least {BLOCK * HELD_OUT_EVERY} are needed")
+        raise SystemExit(f"train_text: the text has {len(data)} characters, {BLOCK * HELD_OUT_EVERY} are needed")
     table, numbers = np.unique(data, return_inverse=True)
     return numbers.astype(np.uint8), len(table)
 
@@ -47,10 +46,8 @@ def split(text: Array) -> tuple[Array, Array]:
 def order1_entropy(text: Array, characters: int) -> float:
     """Bits per character of the best guess that knows only the character before."""
     pairs = np.bincount(text[:-1].astype(np.int64) * characters + text[1:], minlength=characters**2)
-    pairs = pairs.reshape(characters, characters).astype(np.float64)
-    first, second = np.nonzero(pairs)
-    counts = pairs[first, second]
-    return float(-(counts * np.log2(counts / pairs.sum(1)[first])).sum() / (len(text) - 1))
+    share = pairs.reshape(characters, -1) / np.maximum(pairs.reshape(characters, -1).sum(1, keepdims=True), 1)
+    return float(-(pairs * np.log2(np.where(share > 0, share, 1)).reshape(-1)).sum() / (len(text) - 1))
 
 
 def shard_begin(length: int, rank: int, size: int) -> int:
@@ -67,52 +64,41 @@ def cut(text: Array, rounds: int, epochs: int, batch: int, size: int) -> Array:
 def random_numbers(seed: int, stream: int, count: int) -> Array:
     """splitmix64: its state only counts, so all numbers are made at once."""
 
-    def mix(state: Array) -> Array:
+    def mix(state: Array) -> Any:
         z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))
 
     step = np.uint64(0x9E3779B97F4A7C15)
     start = mix(np.array([seed], np.uint64) + step) ^ np.uint64(stream)
-    return mix(start + step * np.arange(1, count + 1, dtype=np.uint64))
+    return np.asarray(mix(start + step * np.arange(1, count + 1, dtype=np.uint64)))
 
 
 def shuffled(first: int, count: int, seed: int, epoch: int, rank: int) -> Array:
     """The positions of a shard's samples, in the order of this epoch."""
     items = list(range(first, first + count))
     sizes = np.arange(count, 1, -1, dtype=np.uint64)
-    for i, j in zip(sizes.tolist(), (random_numbers(seed, 1 + epoch * 65536 + rank, len(sizes)) % sizes).tolist(), strict=True):
+    chosen = random_numbers(seed, 1 + epoch * 65536 + rank, len(sizes)) % sizes
+    for i, j in zip(sizes.tolist(), chosen.tolist(), strict=True):
         items[i - 1], items[j] = items[j], items[i - 1]
     return np.array(items, np.int64)
-
-
-# ----------------------------------------------------------------------------------------------------------------- model
 
 
 class Model:
     """16 characters -> their embeddings side by side -> 400 squared ReLUs -> softmax over the next character."""
 
     def __init__(self, characters: int, seed: int) -> None:
-        shapes = {
-            "embedding": (characters, EMBED),
-            "weight1": (CONTEXT * EMBED, HIDDEN),
-            "bias1": (HIDDEN,),
-            "weight2": (HIDDEN, characters),
-            "bias2": (characters,),
-        }
-        counts = {name: math.prod(shape) for name, shape in shapes.items()}
-        self.flat = np.zeros(sum(counts.values()), np.float32)
-        flat_grads = np.zeros_like(self.flat)
-        begin = np.cumsum([0, *counts.values()])
-        spans = {name: slice(begin[i], begin[i + 1]) for i, name in enumerate(shapes)}
-        self.params = {name: self.flat[spans[name]].reshape(shape) for name, shape in shapes.items()}
-        self.grads = {name: flat_grads[spans[name]].reshape(shape) for name, shape in shapes.items()}
-        bounds = {"embedding": 0.5, "weight1": 0.125, "weight2": 0.0625}
-        drawn = random_numbers(seed, 0, sum(counts[name] for name in bounds)) >> np.uint64(40)
-        units = drawn.astype(np.float32) * np.float32(2**-24)
-        for name, bound in bounds.items():
-            own, units = units[: counts[name]], units[counts[name] :]
-            self.params[name].reshape(-1)[:] = (2 * own - 1) * np.float32(bound)
+        shapes = [(characters, EMBED), (CONTEXT * EMBED, HIDDEN), (HIDDEN,), (HIDDEN, characters), (characters,)]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])
+        self.flat = np.zeros(ends[-1], np.float32)
+        self.params, self.grads = (
+            {name: part.reshape(shape) for name, part, shape in zip(NAMES, np.split(flat, ends[:-1]), shapes, strict=True)}
+            for flat in (self.flat, np.zeros_like(self.flat))
+        )
+        units = (random_numbers(seed, 0, ends[-1]) >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
+        for name, bound in {"embedding": 0.5, "weight1": 0.125, "weight2": 0.0625}.items():
+            values = self.params[name].reshape(-1)
+            values[:], units = (2 * units[: len(values)] - 1) * np.float32(bound), units[len(values) :]
 
     def forward(self, text: Array, positions: Array) -> float:
         """The sum of -ln p(right character) over a batch."""
@@ -125,9 +111,9 @@ class Model:
         logits = self.h @ p["weight2"] + p["bias2"]
         logits -= logits.max(axis=1, keepdims=True)
         right = logits[np.arange(len(positions)), self.targets].astype(np.float64)
-        exp = np.exp(logits)
-        total = exp.sum(axis=1, keepdims=True)
-        self.probability = exp / total
+        self.probability = np.exp(logits, out=logits)
+        total = logits.sum(axis=1, keepdims=True)
+        logits /= total
         return float((np.log(total[:, 0].astype(np.float64)) - right).sum())
 
     def backward(self, ready: Callable[[str], None]) -> None:
@@ -150,35 +136,31 @@ class Model:
         ready("embedding")
 
 
-# -------------------------------------------------------------------------------------------------------------- training
-
-
-def batches(positions: Array, size: int) -> Iterator[Array]:
-    return (positions[first : first + size] for first in range(0, len(positions), size))
+def batches(positions: Array, size: int) -> list[Array]:
+    """The last one has what is left."""
+    return [positions[first : first + size] for first in range(0, len(positions), size)]
 
 
 def evaluate(group: ujoin.Group, model: Model, text: Array, batch: int) -> float:
     """Bits per character on text that nobody trains on; every rank takes each size-th batch."""
-    mine = list(batches(np.arange(CONTEXT, len(text)), batch))[group.rank :: group.size]
-    loss = np.array([sum(model.forward(text, positions) for positions in mine)])
+    all_batches = batches(np.arange(CONTEXT, len(text)), batch)
+    loss = np.array([sum(model.forward(text, positions) for positions in all_batches[group.rank :: group.size])])
     group.all_reduce(loss)
     return float(loss[0]) / (len(text) - CONTEXT) / math.log(2)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    """One rank."""
+    parser = argparse.ArgumentParser(description="Trains a character-level language model.")
     parser.add_argument("--text", help="train on this file (default: the licences)")
     parser.add_argument("--out", default="ujoin-example", help="where the model goes")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--batch", type=int, default=128)
+    for name, default in (("--epochs", 3), ("--seed", 42), ("--batch", 128)):
+        parser.add_argument(name, type=int, default=default)
     parser.add_argument("--rounds", type=int, help="cut the text to so many rounds over all epochs")
     o = parser.parse_args()
     pathlib.Path(o.out).mkdir(parents=True, exist_ok=True)
-    by_hand = "RANK" not in os.environ and "WORLD_SIZE" not in os.environ
-    group = ujoin.init_process_group("self", world_size=1) if by_hand else ujoin.init_process_group()
-    rank, size = group.rank, group.size
-    text, characters = read_text(o.text)
+    group = ujoin.init_process_group() if "RANK" in os.environ else ujoin.init_process_group("self", world_size=1)
+    rank, size, (text, characters) = group.rank, group.size, read_text(o.text)
     train, held_out = split(text)
     train = cut(train, o.rounds, o.epochs, o.batch, size) if o.rounds else train
     first, end = shard_begin(len(train), rank, size) + CONTEXT, shard_begin(len(train), rank + 1, size)
@@ -204,10 +186,11 @@ def main() -> None:
             print(f" round {number}: loss {loss:.6f}")
         if reports:
             print(f"epoch {epoch + 1}/{o.epochs}: loss {np.mean(losses):.3f}; joined after {join.rounds} rounds", flush=True)
-    print(f" parameters sha256 {hashlib.sha256(model.flat).hexdigest()}")
+    print(f" parameters sha256 {hashlib.sha256(model.flat.tobytes()).hexdigest()}")
     opt.save(pathlib.Path(o.out) / "model.safetensors", parts=ujoin.SavePart.PARAMETERS)
-    order1, after = order1_entropy(text, characters), evaluate(group, model, held_out, o.batch)
+    after = evaluate(group, model, held_out, o.batch)
     if reports:
+        order1 = order1_entropy(text, characters)
         print(f"held-out text after training: {after:.3f} bits per character; order-1 entropy {order1:.3f}")
         if not o.rounds and after >= order1:
             raise SystemExit("train_text: the model has not learned more than pairs of characters")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 import ujoin
 
 DEADLINE = 120.0

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+
 import ujoin
 from ujoin import _ujoin
 
@@ -139,7 +140,10 @@ def test_only_the_limited_api_is_used() -> None:
     assert _ujoin.__file__ is not None
     assert _ujoin.__file__.endswith("/_ujoin.abi3.so")
     table = subprocess.run(["nm", "-D", "--undefined-only", _ujoin.__file__], capture_output=True, text=True, check=True)
-    assert not re.findall(r" U (_Py(?!_NoneStruct|_TrueStruct|_FalseStruct|_NotImplementedStruct|_Dealloc|\w+_SizeT|Object_New)\w+)", table.stdout)
+    assert not re.findall(
+        r" U (_Py(?!_NoneStruct|_TrueStruct|_FalseStruct|_NotImplementedStruct|_Dealloc|\w+_SizeT|Object_New)\w+)",
+        table.stdout,
+    )
 
 
 def test_everything_public_is_documented_and_typed() -> None:

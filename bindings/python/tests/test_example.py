@@ -58,13 +58,24 @@ def word_text() -> bytes:
 def text(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     path = tmp_path_factory.mktemp("text") / "words.txt"
     path.write_bytes(word_text())
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == "d740a8c83c72052a09ec2d213cfcf51ec736b86576d1d56229b3a96fc8a7ab59"
+    assert (
+        hashlib.sha256(path.read_bytes()).hexdigest() == "d740a8c83c72052a09ec2d213cfcf51ec736b86576d1d56229b3a96fc8a7ab59"
+    )
     return path
 
 
 def train(program: list[str], ranks: int, text: pathlib.Path, out: pathlib.Path, *options: str) -> list[str]:
     """Starts the ranks; what each of them wrote."""
-    command = [ujoin_run(), "--standalone", "--nproc-per-node", str(ranks), "--log-dir", str(out / "logs"), "--redirects", "3"]
+    command = [
+        ujoin_run(),
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+        "--log-dir",
+        str(out / "logs"),
+        "--redirects",
+        "3",
+    ]
     done = subprocess.run(
         [*command, *program, "--text", str(text), "--out", str(out), *options],
         capture_output=True, text=True, timeout=DEADLINE, check=False, stdin=subprocess.DEVNULL,
@@ -114,9 +125,7 @@ def test_first_losses(ranks: int, text: pathlib.Path, tmp_path: pathlib.Path) ->
 def c_trainer(tmp_path_factory: pytest.TempPathFactory) -> str:
     program = tmp_path_factory.mktemp("c") / "train_text"
     flags = ["-std=c99", "-O2", "-ffp-contract=off", f"-I{PREFIX}/include", f"-L{PREFIX}/lib", f"-Wl,-rpath,{PREFIX}/lib"]
-    subprocess.run(
-        ["cc", *flags, str(ROOT / "examples" / "train_text.c"), "-o", str(program), "-lujoin", "-lm"], check=True
-    )
+    subprocess.run(["cc", *flags, str(ROOT / "examples" / "train_text.c"), "-o", str(program), "-lujoin", "-lm"], check=True)
     return str(program)
 
 

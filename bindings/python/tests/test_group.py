@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ujoin
 from conftest import DEADLINE, local_group, on_ranks, unique, until
+
+import ujoin
 from ujoin import ReduceOp
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ujoin
 from conftest import DEADLINE, on_ranks, until
+
+import ujoin
 from ujoin import Join, Joinable, JoinHook
 
 BATCHES = [2, 5, 3]  # of each rank
@@ -86,6 +87,12 @@ def test_disabled_does_nothing() -> None:
     on_ranks(2, body)
 
 
+def until_it_fails(counter: Counter) -> None:
+    with Join([counter]):
+        while True:
+            counter()
+
+
 class Counter(Joinable):
     """Counts the rounds of all ranks, as the example in PyTorch's documentation does."""
 
@@ -133,7 +140,7 @@ def test_own_joinable() -> None:
 
     results = on_ranks(3, body)
     assert [total for total, _ in results] == [3 + 3 + 2 + 1 + 1] * 3
-    mains = [told for told in results[0][1][:-1]]
+    mains = results[0][1][:-1]
     assert [told.round for told in mains] == [2, 3, 4]
     assert all(told.active in (1, 2) for told in mains)  # rank 2 joins at some time meanwhile
     assert all(told.options == {"sync_max_count": 1.0} for told in mains)
@@ -151,7 +158,7 @@ def test_a_context_is_used_again() -> None:
                 for _ in range(BATCHES[group.rank]):
                     counter()
         group.close()
-        return counter.total[0]
+        return float(counter.total[0])
 
     assert on_ranks(3, body) == [30] * 3
 
@@ -173,9 +180,8 @@ def test_a_raising_hook_names_itself_and_its_cause() -> None:
             assert isinstance(failed.value.__cause__, LookupError)
             assert failed.value.__cause__.__traceback__ is not None
         else:
-            with pytest.raises(ujoin.AbortedError, match=r"rank 0.*no such batch"), Join([counter]):
-                while True:
-                    counter()
+            with pytest.raises(ujoin.AbortedError, match=r"rank 0.*no such batch"):
+                until_it_fails(counter)
 
     on_ranks(2, body)
 
@@ -204,9 +210,8 @@ def test_body_raises_and_peers_are_told() -> None:
             with pytest.raises(ValueError, match="bad batch"), Join([counter]):
                 raise ValueError("bad batch")
         else:
-            with pytest.raises(ujoin.AbortedError, match=r"rank 0.*ValueError: bad batch"), Join([counter]):
-                while True:
-                    counter()
+            with pytest.raises(ujoin.AbortedError, match=r"rank 0.*ValueError: bad batch"):
+                until_it_fails(counter)
 
     on_ranks(2, body)
 
@@ -280,7 +285,9 @@ def test_ddp_wrong_use(alone: ujoin.Group) -> None:
 
 def test_ready_from_several_threads(alone: ujoin.Group) -> None:
     grads = [np.full(3, i + 1.0) for i in range(8)]
-    ddp = ujoin.DistributedDataParallel([np.zeros(3) for _ in range(8)], grads, group=alone, first_bucket_bytes=1, bucket_bytes=1)
+    ddp = ujoin.DistributedDataParallel(
+        [np.zeros(3) for _ in range(8)], grads, group=alone, first_bucket_bytes=1, bucket_bytes=1
+    )
     with ddp.iteration():
         threads = [threading.Thread(target=ddp.ready, args=(i,)) for i in range(8)]
         for thread in threads:

@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+
 import ujoin
 from ujoin import DType
 
@@ -43,7 +44,9 @@ def test_numpy_in_place(alone: ujoin.Group, dtype: Any) -> None:
     assert out.tolist() == values.tolist()
 
 
-@pytest.mark.parametrize(("code", "name"), [("f", "F32"), ("d", "F64"), ("i", "I32"), ("q", "I64"), ("l", "I64"), ("B", "U8")])
+@pytest.mark.parametrize(
+    ("code", "name"), [("f", "F32"), ("d", "F64"), ("i", "I32"), ("q", "I64"), ("l", "I64"), ("B", "U8")]
+)
 def test_plain_buffers(alone: ujoin.Group, code: str, name: str) -> None:
     values = array.array(code, [1, 2, 3])
     out = array.array(code, [0, 0, 0])
@@ -132,7 +135,7 @@ def test_refused_memory(alone: ujoin.Group, memory: Any, text: str) -> None:
 def test_what_is_no_memory(alone: ujoin.Group) -> None:
     for wrong in (3, "text", [1.0], None, object()):
         with pytest.raises(TypeError, match="neither the buffer protocol nor DLPack"):
-            alone.all_reduce(wrong)  # type: ignore[arg-type]
+            alone.all_reduce(wrong)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="pair"):
         alone.all_reduce((np.zeros(1), 1, 2))  # type: ignore[arg-type]
 

@@ -12,8 +12,9 @@ import sys
 import threading
 
 import pytest
-import ujoin
 from conftest import DEADLINE, run_python, ujoin_run, until
+
+import ujoin
 from ujoin import Containment, Std, WorkerState, start_processes
 
 

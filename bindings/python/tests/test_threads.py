@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ujoin
 from conftest import DEADLINE, local_group, on_ranks, run_python, unique, until
+
+import ujoin
 
 
 @contextlib.contextmanager
@@ -110,13 +111,14 @@ def test_objects_wait_without_the_lock() -> None:
                 with join:
                     pass
 
-            for name, call in [
+            calls: list[tuple[str, Callable[[], Any]]] = [
                 ("step", opt.step),
                 ("consolidate", opt.consolidate_state_dict),
                 ("reduce", reduce),
                 ("join", joined),
                 ("close", group.close),
-            ]:
+            ]
+            for name, call in calls:
                 if group.rank == 1:
                     late.come()
                     call()
@@ -267,11 +269,14 @@ def test_40000_errors_of_four_threads() -> None:
     assert wrong == []
 
 
-def garbage(store: ujoin.Store) -> None:
+def garbage(store: ujoin.Store, times: int = 1) -> None:
     """Makes the thread of a store's server log that it dropped a client."""
     host, port = store.url.removeprefix("tcp://").rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=DEADLINE) as client:
-        with contextlib.suppress(ConnectionError):
+    for _ in range(times):
+        with (
+            socket.create_connection((host, int(port)), timeout=DEADLINE) as client,
+            contextlib.suppress(ConnectionError),
+        ):
             client.sendall(b"\xff" * 64)
             while client.recv(64):
                 pass
@@ -312,7 +317,7 @@ def test_sink_on_library_threads_at_once_and_replaced() -> None:
     old, sys.unraisablehook = sys.unraisablehook, unraisable
     try:
         ujoin.set_log_sink(sink)
-        senders = [threading.Thread(target=lambda s=s: [garbage(s) for _ in range(25)]) for s in stores]
+        senders = [threading.Thread(target=garbage, args=(store, 25)) for store in stores]
         for sender in senders:
             sender.start()
         while any(sender.is_alive() for sender in senders):

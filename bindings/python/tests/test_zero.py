@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ujoin
 from conftest import on_ranks
+
+import ujoin
 from ujoin import ItemKind, ItemOwner, SavePart, State
 
 STEPS = 4
@@ -83,12 +84,11 @@ def test_hyper_parameters(alone: ujoin.Group) -> None:
 def test_param_groups(alone: ujoin.Group) -> None:
     values = [np.ones(2) for _ in range(3)]
     ones = [np.ones(2) for _ in range(3)]
-    opt = ujoin.ZeroRedundancyOptimizer(
-        [{"params": values[:1], "grads": ones[:1]}, {"params": values[1:2], "grads": ones[1:2], "lr": 0.5}],
-        "sgd",
-        group=alone,
-        lr=0.25,
-    )
+    groups: list[dict[str, Any]] = [
+        {"params": values[:1], "grads": ones[:1]},
+        {"params": values[1:2], "grads": ones[1:2], "lr": 0.5},
+    ]
+    opt = ujoin.ZeroRedundancyOptimizer(groups, "sgd", group=alone, lr=0.25)
     opt.add_param_group({"params": {"named": values[2]}, "grads": {"named": ones[2]}, "lr": 1})
     assert [group["lr"] for group in opt.param_groups] == [0.25, 0.5, 1]
     assert [group.params for group in opt.param_groups] == [["0"], ["1"], ["named"]]
@@ -154,8 +154,7 @@ def test_save_and_load_go_on_alike(tmp_path: pathlib.Path) -> None:
         params, grads = model()
         opt = ujoin.ZeroRedundancyOptimizer(params, "adam", grads=grads, group=group, lr=0.1)
         train(opt, grads, range(2))
-        extra = {"epoch": 3, "name": f"rank {group.rank}", "rng": b"\0\1"}
-        opt.save(tmp_path / "saved", parts=both, extra=extra)
+        opt.save(tmp_path / "saved", parts=both, extra={"epoch": 3, "name": f"rank {group.rank}", "rng": b"\0\1"})
         train(opt, grads, range(2, 4))
         expected = {name: value.copy() for name, value in params.items()}
 

@@ -35,7 +35,7 @@ class DType(enum.IntEnum):
     U8 = _ujoin.UJOIN_U8
 
 
-Memory: TypeAlias = "Buffer | SupportsDLPack | tuple[Buffer, DType]"
+Memory: TypeAlias = "Buffer | SupportsDLPack | tuple[Buffer | SupportsDLPack, DType]"
 """Memory of the program's, used where it lies and never copied: an object with the buffer protocol (NumPy arrays,
 `array.array`, `bytearray`), a tensor with DLPack in host memory, or a pair of a buffer and a type, for what a buffer cannot
 say: `(bits_as_uint16, DType.BF16)`. It must be C-contiguous, and writable where it is written to."""
