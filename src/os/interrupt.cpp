@@ -20,7 +20,12 @@ struct Check {
 };
 
 std::mutex g_mutex;
-std::shared_ptr<const Check> g_check; // a thread inside keeps its check alive
+
+/// A thread inside keeps its check alive. Never destroyed: threads may still wait when the process exits.
+std::shared_ptr<const Check> &current() {
+    static auto *check = new std::shared_ptr<const Check>;
+    return *check;
+}
 
 } // namespace
 
@@ -28,7 +33,7 @@ void check_interrupt() {
     std::shared_ptr<const Check> check;
     {
         std::scoped_lock lock(g_mutex);
-        check = g_check;
+        check = current();
     }
     if (!check) return;
     last_error().text.clear();
@@ -40,7 +45,7 @@ void check_interrupt() {
 
 bool has_interrupt_check() {
     std::scoped_lock lock(g_mutex);
-    return g_check != nullptr;
+    return current() != nullptr;
 }
 
 void set_interrupt_check(ujoin_call_fn fn, void *user_data, ujoin_destroy_fn destroy) {
@@ -54,7 +59,7 @@ void set_interrupt_check(ujoin_call_fn fn, void *user_data, ujoin_destroy_fn des
     std::shared_ptr<const Check> old = next;
     {
         std::scoped_lock lock(g_mutex);
-        g_check.swap(old);
+        current().swap(old);
     }
     if (!fn && destroy) destroy(user_data); // given with nothing to run: not needed ever
 }
