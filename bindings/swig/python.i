@@ -102,7 +102,6 @@
         ujoin_py::raise(UJOIN_E_STATE);
         SWIG_fail;
     }
-    if (!ujoin_py::check(UJOIN_OK)) SWIG_fail;
     $result = PyLong_FromLong($1);
 %}
 

@@ -138,7 +138,7 @@ def test_ujoin_run(tmp_path: pathlib.Path, start: list[str]) -> None:
         "group = ujoin.init_process_group()\n"
         "values = numpy.full(3, group.rank + 1, numpy.float32)\n"
         "group.all_reduce(values)\n"
-        "print('sum', values.tolist(), group.info.backend, sys.executable)\n"
+        "sys.stdout.write(f'sum {values.tolist()} {group.info.backend} {sys.executable}\\n')\n"
         "ujoin.destroy_process_group()\n"
         "sys.exit(3 if group.rank == int(sys.argv[1]) else 0)\n"
     )

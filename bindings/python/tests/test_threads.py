@@ -141,6 +141,32 @@ def test_stores_and_workers_wait_without_the_lock() -> None:
         assert ticks() - start >= 50
 
 
+def test_computing_lets_other_threads_run(alone: ujoin.Group) -> None:
+    """With no switches by time, another thread runs only while a step has released the lock."""
+    w, g = np.zeros(1 << 20, np.float32), np.zeros(1 << 20, np.float32)
+    opt = ujoin.ZeroRedundancyOptimizer([w], grads=[g], group=alone)
+    go, ran = threading.Event(), threading.Event()
+    interval = sys.getswitchinterval()
+
+    def other() -> None:
+        assert go.wait(DEADLINE)
+        ran.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    try:
+        sys.setswitchinterval(1000)
+        go.set()
+        steps = 0
+        while not ran.is_set() and steps < 10_000:
+            opt.step()
+            steps += 1
+    finally:
+        sys.setswitchinterval(interval)
+    assert ran.is_set()
+    thread.join(DEADLINE)
+
+
 def test_two_threads_wait_in_two_groups() -> None:
     """Threads blocked in two groups go on independently, in the order in which their peers come."""
     names = [unique("a"), unique("b")]
