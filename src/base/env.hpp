@@ -30,6 +30,7 @@ enum class Var {
     libexec_dir,
     tmpdir,
     path,
+    debug,
 };
 
 const char *name(Var var);
