@@ -31,6 +31,7 @@ enum class Var {
     tmpdir,
     path,
     debug,
+    simd,
 };
 
 const char *name(Var var);

@@ -3,6 +3,7 @@
 // How a rule walks over a parameter: at once where its memory is what the arithmetic needs, else in blocks that stay in the
 // processor's cache while they are converted, updated and rounded.
 #include "optim/convert.hpp"
+#include "optim/simd.hpp"
 #include <algorithm>
 #include <type_traits>
 
@@ -16,7 +17,7 @@ template <class T> struct Piece {
 };
 
 /// Calls `body` with the flag as a constant, so that loops carry no branches.
-template <class Body> void as_constant(bool flag, Body &&body) {
+template <class Body> UJOIN_INLINE void as_constant(bool flag, Body &&body) {
     if (flag) {
         body(std::true_type{});
     } else {
@@ -26,7 +27,7 @@ template <class Body> void as_constant(bool flag, Body &&body) {
 
 inline constexpr size_t block_elements = 2048;
 
-template <class T, class Body> void for_blocks(const Update &u, bool write_back, const Body &body) {
+template <class T, class Body> UJOIN_INLINE void for_blocks(const Update &u, bool write_back, const Body &body) {
     constexpr bool is_f64 = sizeof(T) == 8;
     const ujoin_dtype own = is_f64 ? UJOIN_F64 : UJOIN_F32;
     const bool grad_as_is = u.grad_dtype == own && u.unscale == 1 && u.clip == 1;
@@ -64,15 +65,15 @@ template <class T, class Body> void for_blocks(const Update &u, bool write_back,
 
 /// `Loop<T>(hyper, update)` computes the factors, once; its operator() updates a piece. A rule that needs the whole
 /// tensor first has a second pass: `measured()` between the two, then `second(piece)`.
-template <template <class> class Loop> void walk(const Hyper &hyper, const Update &update) {
-    const auto run = [&](auto zero) {
+template <template <class> class Loop> UJOIN_INLINE void walk_any(const Hyper &hyper, const Update &update) {
+    const auto run = [&](auto zero) UJOIN_INLINE_LAMBDA {
         using T = decltype(zero);
         Loop<T> loop(hyper, update);
         constexpr bool two = requires(const Piece<T> &piece) { loop.second(piece); };
-        for_blocks<T>(update, !two, [&](const Piece<T> &piece) { loop(piece); });
+        for_blocks<T>(update, !two, [&](const Piece<T> &piece) UJOIN_INLINE_LAMBDA { loop(piece); });
         if constexpr (two) {
             loop.measured();
-            for_blocks<T>(update, true, [&](const Piece<T> &piece) { loop.second(piece); });
+            for_blocks<T>(update, true, [&](const Piece<T> &piece) UJOIN_INLINE_LAMBDA { loop.second(piece); });
         }
     };
     if (arithmetic_dtype(update.dtype) == UJOIN_F64) {
@@ -82,15 +83,34 @@ template <template <class> class Loop> void walk(const Hyper &hyper, const Updat
     }
 }
 
+#ifdef __x86_64__
+template <template <class> class Loop> UJOIN_AVX2 void walk_avx2(const Hyper &hyper, const Update &update) {
+    walk_any<Loop>(hyper, update);
+}
+template <template <class> class Loop> UJOIN_AVX512 void walk_avx512(const Hyper &hyper, const Update &update) {
+    walk_any<Loop>(hyper, update);
+}
+#endif
+
+/// The same code, compiled for each instruction set: without contraction all give the same bits.
+template <template <class> class Loop> void walk(const Hyper &hyper, const Update &update) {
+#ifdef __x86_64__
+    if (simd_target() == SimdTarget::avx512) return walk_avx512<Loop>(hyper, update);
+    if (simd_target() == SimdTarget::avx2) return walk_avx2<Loop>(hyper, update);
+#endif
+    walk_any<Loop>(hyper, update);
+}
+
 /// Sums of f64 in a fixed order, whatever the blocks: element i goes to lane i mod 16.
 class LaneSum {
   public:
-    template <class Term> void add(size_t count, const Term &term) {
-        size_t i = 0;
-        for (; at_ % lanes != 0 && i < count; i++) sum_[at_++ % lanes] += static_cast<double>(term(i));
-        for (; i + lanes <= count; i += lanes, at_ += lanes)
-            for (size_t k = 0; k < lanes; k++) sum_[k] += static_cast<double>(term(i + k));
-        for (; i < count; i++) sum_[at_++ % lanes] += static_cast<double>(term(i));
+    template <class Term> UJOIN_INLINE void add(size_t count, const Term &term) {
+        alignas(64) double terms[block_elements];
+        for (size_t at = 0; at < count; at += block_elements) {
+            const size_t size = std::min(block_elements, count - at);
+            for (size_t i = 0; i < size; i++) terms[i] = static_cast<double>(term(at + i));
+            add_terms(terms, size);
+        }
     }
     double total() const {
         double all = 0;
@@ -100,7 +120,20 @@ class LaneSum {
 
   private:
     static constexpr size_t lanes = 16;
-    double sum_[lanes] = {};
+    using Eight = double __attribute__((vector_size(64), aligned(8), may_alias));
+
+    UJOIN_INLINE void add_terms(const double *terms, size_t count) {
+        size_t i = 0;
+        for (; at_ % lanes != 0 && i < count; i++) sum_[at_++ % lanes] += terms[i];
+        auto *sums = reinterpret_cast<Eight *>(sum_);
+        for (; i + lanes <= count; i += lanes, at_ += lanes) {
+            sums[0] += *reinterpret_cast<const Eight *>(terms + i);
+            sums[1] += *reinterpret_cast<const Eight *>(terms + i + lanes / 2);
+        }
+        for (; i < count; i++) sum_[at_++ % lanes] += terms[i];
+    }
+
+    alignas(64) double sum_[lanes] = {};
     size_t at_ = 0;
 };
 

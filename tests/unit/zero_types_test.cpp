@@ -3,8 +3,10 @@
 #include "base/dtype.hpp"
 #include "optim/convert.hpp"
 #include "optim/norm.hpp"
+#include "optim/simd.hpp"
 #include "optim/update.hpp"
 #include <cmath>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
 
@@ -150,6 +152,60 @@ TEST(ZeroTypes, gradients_of_any_type_are_used_and_multiplied) {
     update.clip = 0.5;
     optim::apply(rule, hyper, update);
     for (const double value : values) ASSERT_EQ(value, 1 - 0.5 * 3 / 8);
+}
+
+/// Some steps of a rule on a parameter of any type, with gradients that are scaled; the bytes of parameter and state.
+template <class T> std::vector<unsigned char> trained(ujoin_optimizer id, ujoin_dtype dtype, bool with_master) {
+    const optim::Rule &rule = optim::find_rule(id);
+    const std::vector<float> begin = wave(0.5);
+    std::vector<T> values;
+    for (const float value : begin) values.push_back(T(value));
+    std::vector<float> master(count);
+    std::vector<std::vector<double>> states(optim::max_states, std::vector<double>(count));
+    double number = 1;
+    optim::Update update;
+    for (int step = 1; step <= 5; step++) {
+        const std::vector<float> grad = wave(step);
+        update.param = values.data();
+        update.dtype = dtype;
+        update.master = with_master ? master.data() : nullptr;
+        update.stochastic = dtype == UJOIN_BF16 && !with_master;
+        update.grad = grad.data();
+        update.count = count;
+        for (size_t i = 0; i < optim::max_states; i++) update.states[i] = states[i].data();
+        update.number = &number;
+        update.step = step;
+        update.first = step == 1;
+        update.clip = step == 3 ? 0.75 : 1;
+        optim::apply(rule, optim::default_hyper(rule), update);
+    }
+    std::vector<unsigned char> bytes(count * sizeof(T) + optim::max_states * count * sizeof(double));
+    std::memcpy(bytes.data(), values.data(), count * sizeof(T));
+    for (size_t i = 0; i < optim::max_states; i++)
+        std::memcpy(bytes.data() + count * sizeof(T) + i * count * sizeof(double), states[i].data(),
+                    count * sizeof(double));
+    return bytes;
+}
+
+std::vector<std::vector<unsigned char>> trained_in_all_types(ujoin_optimizer id) {
+    return {trained<float>(id, UJOIN_F32, false), trained<double>(id, UJOIN_F64, false),
+            trained<BFloat16>(id, UJOIN_BF16, true), trained<BFloat16>(id, UJOIN_BF16, false),
+            trained<Half>(id, UJOIN_F16, true)};
+}
+
+TEST(ZeroTypes, every_instruction_set_gives_the_same_bits) {
+    for (ujoin_optimizer id = UJOIN_OPTIMIZER_SGD; id <= UJOIN_OPTIMIZER_LION; id++) {
+        optim::set_simd_target(optim::SimdTarget::baseline);
+        const std::vector<std::vector<unsigned char>> expected = trained_in_all_types(id);
+        for (const optim::SimdTarget target : {optim::SimdTarget::avx2, optim::SimdTarget::avx512}) {
+            if (!optim::simd_available(target)) continue;
+            optim::set_simd_target(target);
+            const std::vector<std::vector<unsigned char>> got = trained_in_all_types(id);
+            for (size_t type = 0; type < expected.size(); type++)
+                EXPECT_TRUE(got[type] == expected[type])
+                    << "rule " << id << ", type " << type << ", target " << static_cast<int>(target);
+        }
+    }
 }
 
 TEST(ZeroTypes, norms_of_any_type_and_order) {

@@ -20,7 +20,7 @@ template <class T> struct Adadelta {
         : sign(h[maximize] != 0 ? T(-1) : T(1)), decay(static_cast<T>(h[weight_decay])), keep(static_cast<T>(h[rho])),
           fresh(static_cast<T>(1 - h[rho])), epsilon(static_cast<T>(h[eps])), minus_lr(static_cast<T>(-h[lr])) {}
 
-    template <bool Decay> void loop(const Piece<T> &piece) const {
+    template <bool Decay> UJOIN_INLINE void loop(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict grad = piece.grad;
         T *__restrict square = piece.states[0];
@@ -37,8 +37,8 @@ template <class T> struct Adadelta {
         }
     }
 
-    void operator()(const Piece<T> &piece) const {
-        as_constant(decay != 0, [&](auto with_decay) { loop<decltype(with_decay)::value>(piece); });
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
+        as_constant(decay != 0, [&](auto with_decay) UJOIN_INLINE_LAMBDA { loop<decltype(with_decay)::value>(piece); });
     }
 };
 

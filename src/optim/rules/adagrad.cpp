@@ -21,7 +21,7 @@ template <class T> struct Adagrad {
           minus_rate(static_cast<T>(-(h[lr] / (1 + static_cast<double>(u.step - 1) * h[lr_decay])))),
           begin(static_cast<T>(h[initial])), first(u.first) {}
 
-    template <bool Decay> void loop(const Piece<T> &piece) const {
+    template <bool Decay> UJOIN_INLINE void loop(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict grad = piece.grad;
         T *__restrict sum = piece.states[0];
@@ -34,9 +34,9 @@ template <class T> struct Adagrad {
         }
     }
 
-    void operator()(const Piece<T> &piece) const {
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
         if (first) std::fill_n(piece.states[0], piece.count, begin);
-        as_constant(decay != 0, [&](auto with_decay) { loop<decltype(with_decay)::value>(piece); });
+        as_constant(decay != 0, [&](auto with_decay) UJOIN_INLINE_LAMBDA { loop<decltype(with_decay)::value>(piece); });
     }
 };
 

@@ -36,7 +36,7 @@ template <class T, bool Decoupled> struct Moments {
         minus_step = static_cast<T>(-(h[lr] / correction1));
     }
 
-    template <bool Decay, bool AmsGrad> void loop(const Piece<T> &piece) const {
+    template <bool Decay, bool AmsGrad> UJOIN_INLINE void loop(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict grad = piece.grad;
         T *__restrict average = piece.states[0];
@@ -61,9 +61,11 @@ template <class T, bool Decoupled> struct Moments {
         }
     }
 
-    void operator()(const Piece<T> &piece) const {
-        as_constant(!Decoupled && decay != 0, [&](auto with_decay) {
-            as_constant(top, [&](auto keep_top) { loop<decltype(with_decay)::value, decltype(keep_top)::value>(piece); });
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
+        as_constant(!Decoupled && decay != 0, [&](auto with_decay) UJOIN_INLINE_LAMBDA {
+            as_constant(top, [&](auto keep_top) UJOIN_INLINE_LAMBDA {
+                loop<decltype(with_decay)::value, decltype(keep_top)::value>(piece);
+            });
         });
     }
 };

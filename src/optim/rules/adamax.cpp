@@ -20,7 +20,7 @@ template <class T> struct Adamax {
           fresh1(static_cast<T>(1 - h[beta1])), b2(static_cast<T>(h[beta2])), epsilon(static_cast<T>(h[eps])),
           minus_rate(static_cast<T>(-(h[lr] / (1 - std::pow(h[beta1], static_cast<double>(u.step)))))) {}
 
-    template <bool Decay> void loop(const Piece<T> &piece) const {
+    template <bool Decay> UJOIN_INLINE void loop(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict grad = piece.grad;
         T *__restrict average = piece.states[0];
@@ -38,8 +38,8 @@ template <class T> struct Adamax {
         }
     }
 
-    void operator()(const Piece<T> &piece) const {
-        as_constant(decay != 0, [&](auto with_decay) { loop<decltype(with_decay)::value>(piece); });
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
+        as_constant(decay != 0, [&](auto with_decay) UJOIN_INLINE_LAMBDA { loop<decltype(with_decay)::value>(piece); });
     }
 };
 

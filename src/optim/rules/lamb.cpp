@@ -29,9 +29,11 @@ template <class T> struct Lamb {
           correction2(static_cast<T>(1 - std::pow(h[beta2], static_cast<double>(u.step)))), epsilon(static_cast<T>(h[eps])),
           decay(static_cast<T>(h[weight_decay])), rate(h[lr]) {}
 
-    T direction(T p, T m, T v) const { return (m / correction1) / (std::sqrt(v / correction2) + epsilon) + decay * p; }
+    UJOIN_INLINE T direction(T p, T m, T v) const {
+        return (m / correction1) / (std::sqrt(v / correction2) + epsilon) + decay * p;
+    }
 
-    void operator()(const Piece<T> &piece) {
+    UJOIN_INLINE void operator()(const Piece<T> &piece) {
         const T *__restrict param = piece.param;
         const T *__restrict grad = piece.grad;
         T *__restrict average = piece.states[0];
@@ -41,11 +43,11 @@ template <class T> struct Lamb {
             average[i] = average[i] * b1 + fresh1 * g;
             square[i] = square[i] * b2 + fresh2 * g * g;
         }
-        param_squares.add(piece.count, [&](size_t i) {
+        param_squares.add(piece.count, [&](size_t i) UJOIN_INLINE_LAMBDA {
             const auto p = static_cast<double>(param[i]);
             return p * p;
         });
-        update_squares.add(piece.count, [&](size_t i) {
+        update_squares.add(piece.count, [&](size_t i) UJOIN_INLINE_LAMBDA {
             const auto r = static_cast<double>(direction(param[i], average[i], square[i]));
             return r * r;
         });
@@ -58,7 +60,7 @@ template <class T> struct Lamb {
         minus_move = static_cast<T>(-rate * ratio);
     }
 
-    void second(const Piece<T> &piece) const {
+    UJOIN_INLINE void second(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict average = piece.states[0];
         const T *__restrict square = piece.states[1];

@@ -21,7 +21,7 @@ template <class T> struct Lion {
           b1(static_cast<T>(h[beta1])), fresh1(static_cast<T>(1 - h[beta1])), b2(static_cast<T>(h[beta2])),
           fresh2(static_cast<T>(1 - h[beta2])), rate(static_cast<T>(h[lr])) {}
 
-    void operator()(const Piece<T> &piece) const {
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict grad = piece.grad;
         T *__restrict average = piece.states[0];

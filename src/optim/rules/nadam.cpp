@@ -38,7 +38,7 @@ template <class T> struct NAdam {
         minus_average_rate = static_cast<T>(-h[lr] * mu_next / (1 - product * mu_next));
     }
 
-    template <bool Decay> void loop(const Piece<T> &piece) const {
+    template <bool Decay> UJOIN_INLINE void loop(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict grad = piece.grad;
         T *__restrict average = piece.states[0];
@@ -56,8 +56,8 @@ template <class T> struct NAdam {
         }
     }
 
-    void operator()(const Piece<T> &piece) const {
-        as_constant(decay != 0, [&](auto with_decay) { loop<decltype(with_decay)::value>(piece); });
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
+        as_constant(decay != 0, [&](auto with_decay) UJOIN_INLINE_LAMBDA { loop<decltype(with_decay)::value>(piece); });
     }
 };
 

@@ -41,7 +41,7 @@ template <class T> struct RAdam {
                                  : T(1);
     }
 
-    template <bool Decay, bool Adaptive> void loop(const Piece<T> &piece) const {
+    template <bool Decay, bool Adaptive> UJOIN_INLINE void loop(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict grad = piece.grad;
         T *__restrict average = piece.states[0];
@@ -60,9 +60,11 @@ template <class T> struct RAdam {
         }
     }
 
-    void operator()(const Piece<T> &piece) const {
-        as_constant(decay != 0, [&](auto with_decay) {
-            as_constant(adaptive, [&](auto trust) { loop<decltype(with_decay)::value, decltype(trust)::value>(piece); });
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
+        as_constant(decay != 0, [&](auto with_decay) UJOIN_INLINE_LAMBDA {
+            as_constant(adaptive, [&](auto trust) UJOIN_INLINE_LAMBDA {
+                loop<decltype(with_decay)::value, decltype(trust)::value>(piece);
+            });
         });
     }
 };

@@ -22,7 +22,7 @@ template <class T> struct RmsProp {
           fresh(static_cast<T>(1 - h[alpha])), epsilon(static_cast<T>(h[eps])), inertia(static_cast<T>(h[momentum])),
           minus_lr(static_cast<T>(-h[lr])), subtract_mean(h[centered] != 0) {}
 
-    template <bool Decay, bool Centered, bool Momentum> void loop(const Piece<T> &piece) const {
+    template <bool Decay, bool Centered, bool Momentum> UJOIN_INLINE void loop(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict grad = piece.grad;
         T *__restrict square = piece.states[0];
@@ -49,11 +49,12 @@ template <class T> struct RmsProp {
         }
     }
 
-    void operator()(const Piece<T> &piece) const {
-        as_constant(decay != 0, [&](auto d) {
-            as_constant(subtract_mean, [&](auto c) {
-                as_constant(inertia > 0,
-                            [&](auto m) { loop<decltype(d)::value, decltype(c)::value, decltype(m)::value>(piece); });
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
+        as_constant(decay != 0, [&](auto d) UJOIN_INLINE_LAMBDA {
+            as_constant(subtract_mean, [&](auto c) UJOIN_INLINE_LAMBDA {
+                as_constant(inertia > 0, [&](auto m) UJOIN_INLINE_LAMBDA {
+                    loop<decltype(d)::value, decltype(c)::value, decltype(m)::value>(piece);
+                });
             });
         });
     }

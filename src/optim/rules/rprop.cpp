@@ -21,7 +21,7 @@ template <class T> struct Rprop {
           grow(static_cast<T>(h[etaplus])), least(static_cast<T>(h[step_min])), most(static_cast<T>(h[step_max])),
           first(u.first) {}
 
-    void operator()(const Piece<T> &piece) const {
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict grad = piece.grad;
         T *__restrict previous = piece.states[0];

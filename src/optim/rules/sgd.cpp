@@ -23,7 +23,7 @@ template <class T> struct Sgd {
           fresh(static_cast<T>(1 - h[dampening])), decay(static_cast<T>(h[weight_decay])), has_momentum(h[momentum] != 0),
           look_ahead(h[nesterov] != 0), first(u.first) {}
 
-    template <bool Decay, Momentum Kind, bool Nesterov> void loop(const Piece<T> &piece) const {
+    template <bool Decay, Momentum Kind, bool Nesterov> UJOIN_INLINE void loop(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict grad = piece.grad;
         [[maybe_unused]] T *__restrict buffer = piece.states[0];
@@ -39,13 +39,13 @@ template <class T> struct Sgd {
         }
     }
 
-    void operator()(const Piece<T> &piece) const {
-        as_constant(decay != 0, [&](auto with_decay) {
-            const auto with = [&](auto kind, auto ahead) {
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
+        as_constant(decay != 0, [&](auto with_decay) UJOIN_INLINE_LAMBDA {
+            const auto with = [&](auto kind, auto ahead) UJOIN_INLINE_LAMBDA {
                 loop<decltype(with_decay)::value, decltype(kind)::value, decltype(ahead)::value>(piece);
             };
             if (!has_momentum) return with(MomentumKind<Momentum::none>{}, std::false_type{});
-            as_constant(look_ahead, [&](auto ahead) {
+            as_constant(look_ahead, [&](auto ahead) UJOIN_INLINE_LAMBDA {
                 if (first) return with(MomentumKind<Momentum::first>{}, ahead);
                 with(MomentumKind<Momentum::later>{}, ahead);
             });
