@@ -92,6 +92,7 @@ typedef struct ujoin_joinable ujoin_joinable; /**< one participant of a join con
 typedef struct ujoin_ctx ujoin_ctx;           /**< a join context: training on uneven inputs */
 typedef struct ujoin_ddp ujoin_ddp;           /**< a gradient reducer */
 typedef struct ujoin_zero ujoin_zero;         /**< a sharded optimizer */
+typedef struct ujoin_scaler ujoin_scaler;     /**< a dynamic loss scale */
 typedef struct ujoin_state ujoin_state;       /**< a typed list of saved items */
 typedef struct ujoin_pctx ujoin_pctx;         /**< a set of worker processes */
 
@@ -101,6 +102,7 @@ enum ujoin_status_value {
     UJOIN_OK = 0,
     UJOIN_PENDING = 1,          /**< this wait ran out; the object lives on */
     UJOIN_JOINED = 2,           /**< this rank has joined: the call is part of a shadow */
+    UJOIN_SKIPPED = 3,          /**< gradients are not finite: nothing was changed, on any rank */
     UJOIN_E_INVALID = -1,       /**< an argument is wrong: correct the call */
     UJOIN_E_STATE = -2,         /**< not now: called in the wrong order, on a closed or broken object, or after fork */
     UJOIN_E_UNSUPPORTED = -3,   /**< not in this build, backend or machine; the text says what is missing */
@@ -324,6 +326,11 @@ typedef struct ujoin_hyper {
     double value;
 } ujoin_hyper;
 
+/** Bits of ujoin_param.flags. */
+enum ujoin_param_flag_value {
+    UJOIN_PARAM_FROZEN = 1 /**< zero only: not trained for now; zero_set_frozen changes it */
+};
+
 /** A parameter and its gradient in the program's memory, row-major. Given in arrays: fixed, hence the reserve. */
 typedef struct ujoin_param {
     const char *name; /**< unique; NULL = its index as text. State is keyed by it */
@@ -336,7 +343,7 @@ typedef struct ujoin_param {
     int32_t device_index;
     const int64_t *shape; /**< NULL = one dimension of `count` */
     int32_t ndim;
-    int32_t flags; /**< none in this version: 0 */
+    int32_t flags; /**< ujoin_param_flag_value */
     uint64_t reserved[2];
 } ujoin_param;
 
@@ -738,13 +745,63 @@ UJOIN_API void ujoin_ddp_destroy(ujoin_ddp *ddp);
 
 /* ======================================================================================== Zero: sharded optimizer == */
 
-/** Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults (SGD's lr has none there: 1e-3). */
+/** Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults where it has them. All but LAMB work
+    element by element. LAMB's trust ratio |p| / |update| is that of a whole parameter, which one rank owns. */
 typedef int32_t ujoin_optimizer;
 enum ujoin_optimizer_value {
-    UJOIN_OPTIMIZER_SGD = 2,  /**< (lr, momentum, dampening, nesterov, weight_decay, maximize) */
-    UJOIN_OPTIMIZER_ADAM = 3, /**< (lr, beta1, beta2, eps, weight_decay, amsgrad, maximize) */
-    UJOIN_OPTIMIZER_ADAMW = 4 /**< as Adam, decoupled weight decay */
+    UJOIN_OPTIMIZER_CUSTOM = 1,   /**< ujoin_zero_options.rule */
+    UJOIN_OPTIMIZER_SGD = 2,      /**< (lr 1e-3, momentum, dampening, nesterov, weight_decay, maximize) */
+    UJOIN_OPTIMIZER_ADAM = 3,     /**< (lr, beta1, beta2, eps, weight_decay, amsgrad, maximize) */
+    UJOIN_OPTIMIZER_ADAMW = 4,    /**< as Adam, decoupled weight decay */
+    UJOIN_OPTIMIZER_ADAGRAD = 5,  /**< (lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize) */
+    UJOIN_OPTIMIZER_RMSPROP = 6,  /**< (lr, alpha, eps, weight_decay, momentum, centered, maximize) */
+    UJOIN_OPTIMIZER_ADADELTA = 7, /**< (lr, rho, eps, weight_decay, maximize) */
+    UJOIN_OPTIMIZER_ADAMAX = 8,   /**< (lr, beta1, beta2, eps, weight_decay, maximize) */
+    UJOIN_OPTIMIZER_NADAM = 9,    /**< as Adamax, and (momentum_decay, decoupled_weight_decay) */
+    UJOIN_OPTIMIZER_RADAM = 10,   /**< as Adamax, and (decoupled_weight_decay) */
+    UJOIN_OPTIMIZER_RPROP = 11,   /**< (lr, etaminus, etaplus, step_min, step_max, maximize) */
+    UJOIN_OPTIMIZER_LAMB = 12,    /**< (lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 0.01, maximize) */
+    UJOIN_OPTIMIZER_LION = 13     /**< (lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0, maximize) */
 };
+
+/** What a rule of the program's own updates: a parameter, or a piece of one, that this rank owns. */
+typedef struct ujoin_rule_args {
+    size_t size;
+    const char *name;     /**< of the parameter */
+    void *data;           /**< `count` elements, updated in place */
+    const void *grad;     /**< the reduced gradient, unscaled and clipped; of data's type */
+    void *const *state;   /**< one array for each state name; `count` elements of data's type */
+    const double *hyper;  /**< of its param group, in the order of ujoin_rule.hyper */
+    const int64_t *shape; /**< of the whole parameter */
+    size_t count;
+    size_t offset; /**< where the piece begins in the parameter (elements) */
+    size_t param;  /**< index of the parameter */
+    int64_t step;  /**< which update of this parameter it is, from 1 */
+    int32_t ndim;
+    int32_t group;     /**< param group */
+    ujoin_dtype dtype; /**< f32 or f64; for 16-bit parameters f32: the master copy, or a copy that is rounded afterwards */
+    int32_t reserved;
+} ujoin_rule_args;
+
+/**
+ * One update, or the first filling of the state. Runs on the thread that is in zero_step, or in ujoin_ctx_finish for a
+ * rank that has joined, one parameter after the other.
+ */
+typedef ujoin_status (*ujoin_rule_fn)(void *user_data, const ujoin_rule_args *args);
+
+/** An optimizer of the program's own. Its parts are copied. */
+typedef struct ujoin_rule {
+    size_t size;
+    const char *name;               /**< goes into saved state */
+    ujoin_rule_fn step;             /**< updates data and state */
+    ujoin_rule_fn init;             /**< before a parameter's first update: fills its state. NULL: zeros */
+    const char *const *state_names; /**< as in saved state: "exp_avg", ...; at most 8 */
+    size_t state_count;
+    const ujoin_hyper *hyper; /**< names and defaults */
+    size_t hyper_count;
+    void *user_data;
+    ujoin_destroy_fn destroy; /**< given user_data, also if zero_create fails */
+} ujoin_rule;
 
 /** Options of zero_create. */
 typedef struct ujoin_zero_options {
@@ -754,14 +811,36 @@ typedef struct ujoin_zero_options {
     int64_t idle_timeout_ms;  /**< without progress of the peers; default UJOIN_NEVER */
     ujoin_destroy_fn release; /**< once, when parameters and gradients are no longer touched, also if create fails */
     void *release_data;
+    const ujoin_rule *rule;      /**< with UJOIN_OPTIMIZER_CUSTOM */
+    uint64_t seed;               /**< of stochastic rounding; results do not depend on the number of ranks */
+    int32_t balance_trainable;   /**< frozen parameters do not count in the balance */
+    int32_t no_master_copy;      /**< 16-bit parameters are updated without an f32 copy of their values */
+    int32_t stochastic_rounding; /**< of bf16 without a master copy: up or down at random, right on average */
+    int32_t reserved;
 } ujoin_zero_options;
 
-/** Options of zero_step. */
+/** Options of zero_step; all but the closure must be the same on every rank. */
 typedef struct ujoin_step_options {
     size_t size;
     ujoin_call_fn closure; /**< computes loss and gradients anew, before the update; keeps its loss */
     void *closure_data;
+    ujoin_scaler *scaler;   /**< gradients carry its scale: they are divided by it and checked, and it is adapted */
+    double *out_norm;       /**< with max_norm: receives the global norm as it was; may be NULL */
+    double max_norm;        /**< gradients are clipped to this global norm as they are used; 0 = they are not */
+    double norm_type;       /**< p of the norm, above 0; default 2; HUGE_VAL = the largest magnitude */
+    int32_t skip_nonfinite; /**< gradients are checked; with a scaler or max_norm they always are */
+    int32_t reserved;
 } ujoin_step_options;
+
+/** Bytes that this rank holds for an optimizer. */
+typedef struct ujoin_zero_memory {
+    size_t size;
+    uint64_t parameters; /**< the program's */
+    uint64_t gradients;  /**< the program's, of parameters that have one */
+    uint64_t state;      /**< of this rank's shard, master copies included, as it is now */
+    uint64_t buffers;    /**< what a step needs beside that */
+    uint64_t full_state; /**< state of all parameters with every step made: what an unsharded optimizer holds */
+} ujoin_zero_memory;
 
 /** One piece of the partition. */
 typedef struct ujoin_shard {
@@ -788,10 +867,11 @@ typedef struct ujoin_save_options {
 } ujoin_save_options;
 
 /**
- * Makes an optimizer whose state is sharded over the group. Parameters (f32 or f64) and gradients are borrowed until
- * `release`. Whole parameters, largest first, go to the rank with the fewest elements so far; the ranks check that they
- * agree. UJOIN_E_INVALID: no parameters, two with one name, an unknown hyper-parameter (the known ones are listed).
- * UJOIN_E_MISMATCH: ranks differ.
+ * Makes an optimizer whose state is sharded over the group. Parameters and gradients are borrowed until `release`; each may
+ * have any floating-point type. State of 16-bit parameters is f32. Whole parameters, largest first, go to the rank with
+ * the fewest elements so far; the ranks check that they agree. UJOIN_E_INVALID: no parameters, two with one name, an
+ * unknown hyper-parameter (the known ones are listed). UJOIN_E_MISMATCH: ranks differ. With UJOIN_DEBUG=detail each step
+ * compares the parameters' values on all ranks before it begins.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_create(ujoin_group *group, ujoin_optimizer optimizer, const ujoin_param *params, size_t count,
@@ -805,7 +885,10 @@ UJOIN_API ujoin_joinable *zero_joinable(ujoin_zero *zero);
 
 /**
  * One step: runs the closure, notifies the join context, each rank updates its shard, all get the new parameters.
- * Parameters without gradient are skipped and keep their step count. UJOIN_E_MISMATCH: ranks differ in hyper-parameters.
+ * Parameters that are frozen or without gradient are skipped and keep their step count. Only the owner's gradients are
+ * read, and none is written. UJOIN_SKIPPED: a gradient is not finite, and nothing was changed, on every rank (a scaler was
+ * lowered). UJOIN_E_MISMATCH: ranks differ in hyper-parameters or options. UJOIN_E_CALLBACK: the program's rule failed.
+ * A joined rank adapts the scaler that it gave to its last step.
  * A failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state are
  * loaded anew.
  * @collective @blocking @since 0.1
@@ -814,7 +897,7 @@ UJOIN_API ujoin_status zero_step(ujoin_zero *zero, const ujoin_step_options *opt
 
 /**
  * Adds parameters with hyper-parameters of their own (absent = as given to zero_create); earlier assignments do not move.
- * Indices go on from the last.
+ * Indices go on from the last. A group may be empty.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_add_param_group(ujoin_zero *zero, const ujoin_param *params, size_t count,
@@ -853,6 +936,22 @@ UJOIN_API ujoin_status zero_get_hyper(const ujoin_zero *zero, int32_t group, con
 UJOIN_API ujoin_status zero_set_gradient(ujoin_zero *zero, size_t index, void *grad);
 
 /**
+ * Freezes a parameter (1) or trains it again (0) from the next step on; its state is kept. The same on every rank: the step
+ * compares.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status zero_set_frozen(ujoin_zero *zero, size_t index, int32_t frozen);
+
+/**
+ * Scales all gradients so that their global norm is at most max_norm; out_norm (may be NULL) is the norm before.
+ * norm_type as in ujoin_step_options. The norm counts each parameter once, at its owner; frozen ones do not count.
+ * UJOIN_SKIPPED: a gradient is not finite; nothing was changed, on every rank. Not for use in an armed join context: there,
+ * give max_norm to zero_step.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status zero_clip_grad_norm(ujoin_zero *zero, double max_norm, double norm_type, double *out_norm);
+
+/**
  * Sets the gradients of all parameters to zero, not only those of the shard.
  * @local @since 0.1
  */
@@ -880,7 +979,7 @@ UJOIN_API ujoin_status zero_state_dict(ujoin_zero *zero, ujoin_state **out);
 UJOIN_API ujoin_status zero_load_state_dict(ujoin_zero *zero, const ujoin_state *state);
 
 /**
- * Saves for the same number of ranks. Until the index is renamed, after every file is on the disk, what was there before
+ * Saves for any number of ranks. Until the index is renamed, after every file is on the disk, what was there before
  * stays whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by all ranks. In a
  * directory index.json names all other files; those of earlier saves are removed last. All are safetensors:
  * state/<key>/<parameter> and program/<kind>/<key> in that of a rank, the parameters' names in that of the parameters.
@@ -889,9 +988,9 @@ UJOIN_API ujoin_status zero_load_state_dict(ujoin_zero *zero, const ujoin_state 
 UJOIN_API ujoin_status zero_save(ujoin_zero *zero, const char *path, const ujoin_save_options *options);
 
 /**
- * Loads what zero_save wrote, by the same number of ranks; mends a broken object if state and parameters are loaded. `out`
- * (may be NULL) receives this rank's own items. Every length and name is checked before use: UJOIN_E_MISMATCH says what
- * is wrong with which file, and nothing was changed.
+ * Loads what zero_save wrote, by any number of ranks; mends a broken object if state and parameters are loaded. `out` (may
+ * be NULL) receives the own items of the rank of this number, or of rank 0 if so many did not save. Every length and name
+ * is checked before use: UJOIN_E_MISMATCH says what is wrong with which file, and nothing was changed.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_load(ujoin_zero *zero, const char *path, const ujoin_save_options *options, ujoin_state **out);
@@ -907,6 +1006,12 @@ UJOIN_API size_t zero_shard_count(const ujoin_zero *zero);
  * @local @since 0.1
  */
 UJOIN_API ujoin_status zero_get_shard(const ujoin_zero *zero, size_t index, ujoin_shard *out);
+
+/**
+ * Fills a struct (set its size) with the bytes that this rank holds.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status zero_get_memory(const ujoin_zero *zero, ujoin_zero_memory *out);
 
 /**
  * Drops the handle. Parameters and gradients are free when `release` has run.
@@ -981,6 +1086,73 @@ UJOIN_API ujoin_status ujoin_state_find(const ujoin_state *state, const char *ke
  * @local @anythread @since 0.1
  */
 UJOIN_API void ujoin_state_destroy(ujoin_state *state);
+
+/* ------------------------------------------------------------------------------------- Schedules and loss scaling -- */
+
+/** Shapes of schedules. */
+typedef int32_t ujoin_schedule_kind;
+enum ujoin_schedule_kind_value {
+    UJOIN_SCHEDULE_CONSTANT = 1,
+    UJOIN_SCHEDULE_COSINE = 2, /**< from base to minimum along half a cosine, at total_steps and then on */
+    UJOIN_SCHEDULE_LINEAR = 3, /**< likewise, in a straight line */
+    UJOIN_SCHEDULE_STEP = 4    /**< times gamma every `every` steps, but not below minimum */
+};
+
+/** A schedule. */
+typedef struct ujoin_schedule_options {
+    size_t size;
+    double base; /**< the value after warm-up */
+    double minimum;
+    double gamma;             /**< step; default 0.1 */
+    int64_t warmup_steps;     /**< step i < warmup_steps: base (i + 1) / warmup_steps */
+    int64_t total_steps;      /**< cosine, linear: warm-up included */
+    int64_t every;            /**< step: counted from the end of warm-up */
+    ujoin_schedule_kind kind; /**< default: constant */
+    int32_t reserved;
+} ujoin_schedule_options;
+
+/** State of a loss scale: to make one, to read and to save it. */
+typedef struct ujoin_scaler_options {
+    size_t size;
+    double scale;       /**< default 65,536 */
+    double growth;      /**< factor after `interval` good steps in a row, above 1; default 2 */
+    double backoff;     /**< factor after a skipped step, below 1; default 0.5 */
+    int64_t interval;   /**< default 2,000 */
+    int64_t good_steps; /**< since the last change */
+    int64_t skipped;    /**< steps, in all */
+} ujoin_scaler_options;
+
+/**
+ * The value of a schedule at a step (from 0): a pure function, to be given to zero_set_hyper. UJOIN_E_INVALID names the
+ * field that makes no sense.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status zero_schedule(const ujoin_schedule_options *schedule, int64_t step, double *out_value);
+
+/**
+ * Makes a dynamic loss scale for one optimizer, the same on every rank. Multiply the loss by zero_scaler_scale and give the
+ * scaler to zero_step. NULL = defaults. Steps keep it alive.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status zero_scaler_create(const ujoin_scaler_options *options, ujoin_scaler **out);
+
+/**
+ * The scale of the next loss, the same on every rank after each step; 0 for NULL.
+ * @local @since 0.1
+ */
+UJOIN_API double zero_scaler_scale(const ujoin_scaler *scaler);
+
+/**
+ * Fills a struct (set its size) with the present state, to be saved; zero_scaler_create takes it back.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status zero_scaler_get(const ujoin_scaler *scaler, ujoin_scaler_options *out);
+
+/**
+ * Drops the handle.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void zero_scaler_destroy(ujoin_scaler *scaler);
 
 /* ========================================================================================== Pctx: worker processes == */
 

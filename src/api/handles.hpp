@@ -13,6 +13,9 @@ class Ddp;
 class Zero;
 class State;
 class ProcessContext;
+namespace optim {
+class Scaler;
+}
 } // namespace ujoin
 
 // What the opaque types of ujoin.h are.
@@ -32,6 +35,9 @@ struct ujoin_ctx : ujoin::api::Handle<ujoin::JoinContext> {
     using Handle::Handle;
 };
 struct ujoin_state : ujoin::api::Handle<ujoin::State> {
+    using Handle::Handle;
+};
+struct ujoin_scaler : ujoin::api::Handle<ujoin::optim::Scaler> {
     using Handle::Handle;
 };
 struct ujoin_pctx : ujoin::api::Handle<ujoin::ProcessContext> {

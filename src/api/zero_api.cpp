@@ -3,10 +3,12 @@
 #include "api/handles.hpp"
 #include "api/options.hpp"
 #include "base/deadline.hpp"
+#include "base/env.hpp"
 #include "ujoin.h"
 #include "zero/checkpoint.hpp"
 #include "zero/together.hpp"
 #include "zero/zero.hpp"
+#include <cmath>
 #include <cstddef>
 
 using namespace ujoin;
@@ -57,19 +59,74 @@ template <class Body> ujoin_status call(const char *where, const ujoin_zero *zer
     });
 }
 
+/// The rule's user_data is destroyed in any case, also if nothing else of the options can be used.
+Release take_rule(const ujoin_zero_options *options) {
+    constexpr size_t needed = offsetof(ujoin_zero_options, rule) + sizeof(void *);
+    constexpr size_t rule_needed = offsetof(ujoin_rule, destroy) + sizeof(void *);
+    if (!options || options->size < needed || !options->rule || options->rule->size < rule_needed) return {};
+    return {options->rule->destroy, options->rule->user_data};
+}
+
+bool wants_detail() {
+    const std::optional<std::string> value = env::text(env::Var::debug);
+    return value && *value == "detail";
+}
+
+ZeroOptions read_partition(const ujoin_zero_options &given) {
+    ZeroOptions options;
+    options.balance_trainable = api::flag(given.balance_trainable, "options.balance_trainable");
+    options.master_copies = !api::flag(given.no_master_copy, "options.no_master_copy");
+    options.stochastic_rounding = api::flag(given.stochastic_rounding, "options.stochastic_rounding");
+    options.seed = given.seed;
+    options.compare_values = wants_detail();
+    if (options.stochastic_rounding && options.master_copies)
+        fail_invalid("options.stochastic_rounding needs options.no_master_copy: a master copy is rounded to nearest");
+    return options;
+}
+
+ZeroConfig read_config(ujoin_optimizer optimizer, const ujoin_zero_options *options, Release rule_data) {
+    const ujoin_zero_options read = api::read_options(options, "options");
+    ZeroConfig config;
+    if (optimizer == UJOIN_OPTIMIZER_CUSTOM) {
+        if (!read.rule) fail_invalid("options.rule is NULL; UJOIN_OPTIMIZER_CUSTOM needs one");
+        const ujoin_rule rule = api::read_options(read.rule, "options.rule");
+        config.custom = std::make_shared<CustomRule>(rule, std::move(rule_data));
+        config.rule = std::shared_ptr<const optim::Rule>(config.custom, &config.custom->rule());
+    } else {
+        if (read.rule) fail_invalid("options.rule is set, but the optimizer is not UJOIN_OPTIMIZER_CUSTOM");
+        config.rule = optim::shared_rule(optimizer);
+    }
+    config.defaults = optim::with_hyper(*config.rule, optim::default_hyper(*config.rule), read.hyper, read.hyper_count);
+    config.options = read_partition(read);
+    config.idle_timeout_ms = duration_option(read.idle_timeout_ms, UJOIN_NEVER, "options.idle_timeout_ms");
+    return config;
+}
+
 /// The options are read on every rank before one of them is told that they are wrong.
 std::shared_ptr<Zero> create(const std::shared_ptr<Group> &group, ujoin_optimizer optimizer,
-                             const ujoin_zero_options *options, bool has_out, Release release) {
+                             const ujoin_zero_options *options, bool has_out, Release release, Release rule_data) {
     std::shared_ptr<Zero> zero;
     together(*group, [&] {
         if (!has_out) fail_invalid("out is NULL");
-        const ujoin_zero_options read = api::read_options(options, "options");
-        const optim::Rule &rule = optim::find_rule(optimizer);
-        optim::Hyper defaults = optim::with_hyper(rule, optim::default_hyper(rule), read.hyper, read.hyper_count);
-        const int64_t idle = duration_option(read.idle_timeout_ms, UJOIN_NEVER, "options.idle_timeout_ms");
-        zero = std::make_shared<Zero>(group, rule, std::move(defaults), idle, std::move(release));
+        zero = std::make_shared<Zero>(group, read_config(optimizer, options, std::move(rule_data)), std::move(release));
     });
     return zero;
+}
+
+double read_norm_type(double given, const char *name) {
+    if (given == 0) return 2;
+    if (!(given > 0)) fail_invalid(name, " is ", given, "; it must be above 0 (HUGE_VAL: the largest magnitude)");
+    return given;
+}
+
+StepPlan read_plan(const ujoin_step_options &read, const optim::Scaler *scaler) {
+    StepPlan plan;
+    if (!(read.max_norm >= 0)) fail_invalid("options.max_norm is ", read.max_norm, "; it must be 0 or more");
+    plan.max_norm = read.max_norm;
+    plan.norm_type = read_norm_type(read.norm_type, "options.norm_type");
+    plan.check = api::flag(read.skip_nonfinite, "options.skip_nonfinite") ? 1 : 0;
+    if (scaler) plan.scale = scaler->scale();
+    return plan;
 }
 
 } // namespace
@@ -79,9 +136,11 @@ ujoin_status zero_create(ujoin_group *group, ujoin_optimizer optimizer, const uj
     return api::guard("zero_create", [&] {
         if (out) *out = nullptr;
         Release release = take_release(options);
+        Release rule_data = take_rule(options);
         const std::shared_ptr<Group> &members = api::use(group, "group");
         on_rank(members->rank(), [&] {
-            std::shared_ptr<Zero> zero = create(members, optimizer, options, out != nullptr, std::move(release));
+            std::shared_ptr<Zero> zero =
+                create(members, optimizer, options, out != nullptr, std::move(release), std::move(rule_data));
             zero->add_param_group(params, count, nullptr, 0);
             std::shared_ptr<Joinable> joinable = zero->joinable();
             *out = new ujoin_zero(std::move(zero), std::move(joinable));
@@ -99,7 +158,10 @@ ujoin_joinable *zero_joinable(ujoin_zero *zero) {
 ujoin_status zero_step(ujoin_zero *zero, const ujoin_step_options *options) {
     return call("zero_step", zero, [&](Zero &object) {
         const ujoin_step_options read = api::read_options(options, "options");
-        return object.step(read.closure, read.closure_data);
+        std::shared_ptr<optim::Scaler> scaler;
+        if (read.scaler) scaler = api::use(read.scaler, "options.scaler");
+        const StepPlan plan = read_plan(read, scaler.get());
+        return object.step(read.closure, read.closure_data, plan, std::move(scaler), read.out_norm);
     });
 }
 
@@ -116,7 +178,7 @@ size_t zero_group_count(const ujoin_zero *zero) {
 const char *zero_hyper_name(const ujoin_zero *zero, size_t index) {
     return api::guard_value<const char *>("zero_hyper_name", nullptr, [&]() -> const char * {
         const std::vector<optim::HyperSpec> &specs = api::use(zero, "zero")->layout().rule->hypers;
-        return index < specs.size() ? specs[index].name : nullptr;
+        return index < specs.size() ? specs[index].name.c_str() : nullptr;
     });
 }
 
@@ -137,6 +199,17 @@ ujoin_status zero_get_hyper(const ujoin_zero *zero, int32_t group, const char *n
 
 ujoin_status zero_set_gradient(ujoin_zero *zero, size_t index, void *grad) {
     return call("zero_set_gradient", zero, [&](Zero &object) { object.set_gradient(index, grad); });
+}
+
+ujoin_status zero_set_frozen(ujoin_zero *zero, size_t index, int32_t frozen) {
+    return call("zero_set_frozen", zero, [&](Zero &object) { object.set_frozen(index, api::flag(frozen, "frozen")); });
+}
+
+ujoin_status zero_clip_grad_norm(ujoin_zero *zero, double max_norm, double norm_type, double *out_norm) {
+    return call("zero_clip_grad_norm", zero, [&](Zero &object) {
+        if (!(max_norm > 0)) fail_invalid("max_norm is ", max_norm, "; it must be above 0");
+        return object.clip_gradients(max_norm, read_norm_type(norm_type, "norm_type"), out_norm);
+    });
 }
 
 ujoin_status zero_clear_gradients(ujoin_zero *zero) {
@@ -196,6 +269,10 @@ ujoin_status zero_get_shard(const ujoin_zero *zero, size_t index, ujoin_shard *o
         shard.group = pieces[index].group;
         api::write_struct(out, shard, "out");
     });
+}
+
+ujoin_status zero_get_memory(const ujoin_zero *zero, ujoin_zero_memory *out) {
+    return call("zero_get_memory", zero, [&](const Zero &object) { api::write_struct(out, object.memory(), "out"); });
 }
 
 void zero_destroy(ujoin_zero *zero) { api::drop(zero); }

@@ -35,6 +35,8 @@ constexpr Entry table[] = {
     {Var::libexec_dir, "UJOIN_LIBEXEC_DIR"},              // where ujoin-warden lies
     {Var::tmpdir, "TMPDIR"},                              // parent of fresh log directories
     {Var::path, "PATH"},                                  // where programs are looked up
+    {Var::debug, "UJOIN_DEBUG"},                          // detail: zero compares parameter values before each step
+    {Var::simd, "UJOIN_SIMD"},                            // baseline, avx2 or avx512: what update rules are to use
 };
 
 } // namespace

@@ -30,6 +30,8 @@ enum class Var {
     libexec_dir,
     tmpdir,
     path,
+    debug,
+    simd,
 };
 
 const char *name(Var var);

@@ -18,6 +18,8 @@ const char *status_name(ujoin_status status) {
         return "UJOIN_PENDING";
     case UJOIN_JOINED:
         return "UJOIN_JOINED";
+    case UJOIN_SKIPPED:
+        return "UJOIN_SKIPPED";
     case UJOIN_E_INVALID:
         return "UJOIN_E_INVALID";
     case UJOIN_E_STATE:

@@ -8,6 +8,8 @@ namespace ujoin {
 Joinable::Joinable(std::shared_ptr<Group> group, std::string name)
     : group_(std::move(group)), name_(std::move(name)), gate_(Gate::of(*group_)) {}
 
+bool Joinable::armed() const { return gate_.armed(); }
+
 ujoin_status Joinable::notify(int32_t *out_active) {
     if (gate_.armed()) {
         if (gate_.in_hook()) {

@@ -39,6 +39,9 @@ class Joinable : public std::enable_shared_from_this<Joinable> {
     const std::shared_ptr<Group> &group() const { return group_; }
     const std::string &name() const { return name_; }
 
+    /// Some context is armed on the group. Exact on the thread that arms and disarms.
+    bool armed() const;
+
     /// Begins one use. Without an armed context it does nothing. UJOIN_JOINED: called from a hook, nothing published.
     /// `out_active` (may be null): waits until the number of ranks that started this use is known. Throws UJOIN_E_EXHAUSTED.
     ujoin_status notify(int32_t *out_active = nullptr);

@@ -7,39 +7,11 @@
 namespace ujoin::optim {
 namespace {
 
-std::vector<HyperSpec> adam_hypers(double weight_decay) {
-    return {{"lr", 1e-3, false},
-            {"beta1", 0.9, false},
-            {"beta2", 0.999, false},
-            {"eps", 1e-8, false},
-            {"weight_decay", weight_decay, false},
-            {"amsgrad", 0, true},
-            {"maximize", 0, true}};
-}
-
 const std::vector<Rule> &rules() {
-    static const std::vector<Rule> list = {
-        {UJOIN_OPTIMIZER_SGD,
-         "sgd",
-         {{"lr", 1e-3, false},
-          {"momentum", 0, false},
-          {"dampening", 0, false},
-          {"nesterov", 0, true},
-          {"weight_decay", 0, false},
-          {"maximize", 0, true}},
-         {"momentum_buffer"},
-         false},
-        {UJOIN_OPTIMIZER_ADAM, "adam", adam_hypers(0), {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, true},
-        {UJOIN_OPTIMIZER_ADAMW, "adamw", adam_hypers(1e-2), {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, true}};
+    static const std::vector<Rule> list = {sgd_rule(),     adam_rule(),     adamw_rule(),  adagrad_rule(),
+                                           rmsprop_rule(), adadelta_rule(), adamax_rule(), nadam_rule(),
+                                           radam_rule(),   rprop_rule(),    lamb_rule(),   lion_rule()};
     return list;
-}
-
-void at_least_zero(const char *name, double value) {
-    if (!(value >= 0)) fail_invalid(name, " is ", value, "; it must be 0 or more");
-}
-
-void below_one(const char *name, double value) {
-    if (!(value >= 0 && value < 1)) fail_invalid(name, " is ", value, "; it must be at least 0 and less than 1");
 }
 
 } // namespace
@@ -47,10 +19,12 @@ void below_one(const char *name, double value) {
 const Rule &find_rule(ujoin_optimizer id) {
     for (const Rule &rule : rules())
         if (rule.id == id) return rule;
-    std::vector<std::string> known;
+    std::vector<std::string> known{cat(UJOIN_OPTIMIZER_CUSTOM, " (custom)")};
     for (const Rule &rule : rules()) known.push_back(cat(rule.id, " (", rule.name, ")"));
     fail_invalid("optimizer is ", id, "; expected one of ", join_list(known));
 }
+
+std::shared_ptr<const Rule> shared_rule(ujoin_optimizer id) { return {std::shared_ptr<void>(), &find_rule(id)}; }
 
 Hyper default_hyper(const Rule &rule) {
     Hyper hyper;
@@ -87,20 +61,15 @@ void check_hyper(const Rule &rule, const Hyper &hyper) {
         if (!std::isfinite(hyper[i])) fail_invalid(spec.name, " is ", hyper[i], "; it must be a finite number");
         if (spec.flag && hyper[i] != 0 && hyper[i] != 1) fail_invalid(spec.name, " is ", hyper[i], "; expected 0 or 1");
     }
-    if (rule.id == UJOIN_OPTIMIZER_SGD) {
-        at_least_zero("lr", hyper[sgd_lr]);
-        at_least_zero("momentum", hyper[sgd_momentum]);
-        at_least_zero("weight_decay", hyper[sgd_weight_decay]);
-        if (hyper[sgd_nesterov] != 0 && (hyper[sgd_momentum] <= 0 || hyper[sgd_dampening] != 0))
-            fail_invalid("nesterov needs a momentum above 0 and a dampening of 0; momentum is ", hyper[sgd_momentum],
-                         ", dampening is ", hyper[sgd_dampening]);
-    } else {
-        at_least_zero("lr", hyper[adam_lr]);
-        below_one("beta1", hyper[adam_beta1]);
-        below_one("beta2", hyper[adam_beta2]);
-        at_least_zero("eps", hyper[adam_eps]);
-        at_least_zero("weight_decay", hyper[adam_weight_decay]);
-    }
+    if (rule.check) rule.check(hyper);
+}
+
+void at_least_zero(const char *name, double value) {
+    if (!(value >= 0)) fail_invalid(name, " is ", value, "; it must be 0 or more");
+}
+
+void below_one(const char *name, double value) {
+    if (!(value >= 0 && value < 1)) fail_invalid(name, " is ", value, "; it must be at least 0 and less than 1");
 }
 
 } // namespace ujoin::optim

@@ -9,16 +9,30 @@ namespace ujoin::optim {
 /// One parameter, or a piece of it, in one step. Memory is aligned for its type.
 struct Update {
     void *param = nullptr;
+    ujoin_dtype dtype = UJOIN_F32; ///< of param; any floating-point type
+    float *master = nullptr;       ///< of a 16-bit parameter: its values in f32; null: it has none
     const void *grad = nullptr;
+    ujoin_dtype grad_dtype = UJOIN_F32;
     size_t count = 0;
-    void *states[max_states] = {}; ///< those that needed_states names
-    int64_t step = 0;              ///< number of this step for this parameter, from 1; where the rule counts steps
-    bool first = false;            ///< the states were made for this step
+    void *states[max_states] = {}; ///< those that needed_states names; of arithmetic_dtype
+    double *number = nullptr;      ///< Rule::number
+    int64_t step = 0;              ///< number of this step for this parameter, from 1
+    bool first = false;            ///< some of the states were made for this step
+    double unscale = 1;            ///< the gradient is multiplied by this,
+    double clip = 1;               ///< then by this
+    bool stochastic = false;       ///< bf16 without master: round up or down at random
+    uint64_t random_key = 0;       ///< what the random numbers are keyed by, beside the element
 };
 
-/// The states that a step with these values needs: bit i = Rule::states[i]. New ones begin as zeros.
+/// The type in which a parameter is updated, and that its state has: f32 for 16-bit types.
+inline ujoin_dtype arithmetic_dtype(ujoin_dtype dtype) { return dtype == UJOIN_F64 ? UJOIN_F64 : UJOIN_F32; }
 unsigned needed_states(const Rule &rule, const Hyper &hyper);
-/// Applies the rule. `dtype` is UJOIN_F32 or UJOIN_F64.
-void apply(const Rule &rule, const Hyper &hyper, ujoin_dtype dtype, const Update &update);
+void apply(const Rule &rule, const Hyper &hyper, const Update &update);
+
+/// The gradient as a rule of the program's own sees it, multiplied as above; `to` is of arithmetic_dtype(update.dtype).
+void read_gradient(const Update &update, void *to);
+/// Values of a 16-bit parameter in f32: the master copy, or one in `scratch`; and back, rounded as the update says.
+float *read_values(const Update &update, std::vector<float> &scratch);
+void write_values(const Update &update, const float *from);
 
 } // namespace ujoin::optim

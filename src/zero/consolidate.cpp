@@ -16,6 +16,7 @@ struct Announced {
     uint64_t param = 0;
     uint64_t valid = 0;
     int64_t step = 0;
+    double number = 0;
 };
 
 std::string announce(const Zero &zero) {
@@ -23,7 +24,7 @@ std::string announce(const Zero &zero) {
     for (size_t i = 0; i < zero.states().size(); i++) {
         const ParamState &state = zero.states()[i];
         if (state.valid == 0 && state.step == 0) continue;
-        const Announced entry{i, state.valid, state.step};
+        const Announced entry{i, state.valid, state.step, state.number};
         text.append(reinterpret_cast<const char *>(&entry), sizeof entry);
     }
     return text;
@@ -51,29 +52,36 @@ Shard open_shard(const Zero &zero, int32_t source, int32_t to, const std::vector
         item.owner = UJOIN_ITEM_OF_PARAM;
         item.group = param.group;
         item.param = param.name;
-        for (size_t place = 0; place < layout.rule->states.size(); place++) {
+        const size_t bytes = layout.state_bytes(entry.param);
+        for (size_t place = 0; place < layout.state_names.size(); place++) {
             if ((entry.valid >> place & 1U) == 0) continue;
-            shard.bytes += param.bytes;
+            shard.bytes += bytes;
             if (layout.rank == to) {
                 StateItem tensor = item;
-                tensor.key = layout.rule->states[place];
+                tensor.key = layout.state_names[place];
                 tensor.kind = UJOIN_ITEM_TENSOR;
-                tensor.dtype = param.dtype;
+                tensor.dtype = layout.state_dtype(entry.param);
                 tensor.shape = param.shape;
-                tensor.bytes = param.bytes;
-                tensor.data.resize(param.bytes);
-                if (param.bytes != 0) shard.memory.push_back({tensor.data.data(), param.bytes});
+                tensor.bytes = bytes;
+                tensor.data.resize(bytes);
+                if (bytes != 0) shard.memory.push_back({tensor.data.data(), bytes});
                 shard.items.push_back(std::move(tensor));
-            } else if (layout.rank == source && param.bytes != 0) {
+            } else if (layout.rank == source && bytes != 0) {
                 const std::byte *data = zero.states()[entry.param].tensors[place].data();
-                shard.memory.push_back({const_cast<std::byte *>(data), param.bytes}); // the root's memory is only read
+                shard.memory.push_back({const_cast<std::byte *>(data), bytes}); // the root's memory is only read
             }
         }
-        if (layout.rank == to && layout.rule->counts_steps) {
+        if (layout.rank != to) continue;
+        item.kind = UJOIN_ITEM_NUMBER;
+        if (layout.counts_steps()) {
             item.key = "step";
-            item.kind = UJOIN_ITEM_NUMBER;
             item.number = static_cast<double>(entry.step);
-            shard.items.push_back(std::move(item));
+            shard.items.push_back(item);
+        }
+        if (!layout.rule->number.empty()) {
+            item.key = layout.rule->number;
+            item.number = entry.number;
+            shard.items.push_back(item);
         }
     }
     return shard;
@@ -115,7 +123,7 @@ void stream(Group &group, const Shard &shard, int32_t source, bool concerned, st
 void copy_own(const Zero &zero, const std::vector<Announced> &announced, Shard &shard) {
     size_t next = 0;
     for (const Announced &entry : announced)
-        for (size_t place = 0; place < zero.layout().rule->states.size(); place++)
+        for (size_t place = 0; place < zero.layout().state_names.size(); place++)
             if (const std::vector<std::byte> &data = zero.states()[entry.param].tensors[place];
                 (entry.valid >> place & 1U) != 0 && !data.empty())
                 std::memcpy(shard.memory[next++].data, data.data(), data.size());

@@ -76,6 +76,12 @@ CheckpointIndex::ParamGroup read_group(const Json &json) {
         if (!name.is_string()) fail(UJOIN_E_MISMATCH, "the name of a parameter is no text");
         group.params.push_back(name.get<std::string>());
     }
+    for (const Json &rank : field(json, "owners", Json::value_t::array)) {
+        if (!rank.is_number_unsigned()) fail(UJOIN_E_MISMATCH, "an owner is no number of a rank");
+        group.owners.push_back(rank.get<uint64_t>());
+    }
+    if (group.owners.size() != group.params.size())
+        fail(UJOIN_E_MISMATCH, "there are ", group.params.size(), " parameters, but ", group.owners.size(), " owners");
     return group;
 }
 
@@ -92,6 +98,10 @@ CheckpointIndex read_text(const std::string &text) {
     index.optimizer = text_field(json, "optimizer");
     for (const Json &group : field(json, "groups", Json::value_t::array)) index.groups.push_back(read_group(group));
     for (const Json &file : field(json, "files", Json::value_t::array)) index.files.push_back(read_file(file));
+    for (const CheckpointIndex::ParamGroup &group : index.groups)
+        for (const uint64_t rank : group.owners)
+            if (rank >= index.files.size())
+                fail(UJOIN_E_MISMATCH, "an owner is rank ", rank, ", but there are ", index.files.size(), " files");
     if (json.contains("parameters")) index.parameters = read_file(json["parameters"]);
     return index;
 }
@@ -117,7 +127,7 @@ std::string index_text(const CheckpointIndex &index) {
     for (const CheckpointIndex::ParamGroup &group : index.groups) {
         Json hyper = Json::object();
         for (const auto &[name, value] : group.hypers) hyper[name] = value;
-        json["groups"].push_back({{"hyper", hyper}, {"parameters", group.params}});
+        json["groups"].push_back({{"hyper", hyper}, {"parameters", group.params}, {"owners", group.owners}});
     }
     for (const IndexFile &file : index.files) json["files"].push_back(file_json(file));
     if (!index.parameters.name.empty()) json["parameters"] = file_json(index.parameters);

@@ -19,6 +19,7 @@ struct CheckpointIndex {
     struct ParamGroup {
         std::vector<std::pair<std::string, double>> hypers;
         std::vector<std::string> params;
+        std::vector<uint64_t> owners; ///< of the parameters: which rank's file has their state
     };
     std::string optimizer;
     std::vector<ParamGroup> groups;

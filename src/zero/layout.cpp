@@ -1,42 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/layout.hpp"
+#include "base/dtype.hpp"
 #include "base/error.hpp"
 
 namespace ujoin {
 
+Layout::Layout(std::shared_ptr<const optim::Rule> r, const ZeroOptions &how, int32_t own_rank, int32_t ranks)
+    : rule(std::move(r)), options(how), state_names(rule->states), rank(own_rank), partition(ranks) {
+    state_names.emplace_back("master");
+}
+
+size_t Layout::state_bytes(size_t index) const { return params[index].count * dtype_size(state_dtype(index)); }
+
+bool Layout::has_master(size_t index) const { return options.master_copies && dtype_size(params[index].dtype) == 2; }
+
+unsigned Layout::needed_states(size_t index) const {
+    const unsigned own = optim::needed_states(*rule, hypers[static_cast<size_t>(params[index].group)]);
+    return own | (has_master(index) ? 1U << rule->states.size() : 0U);
+}
+
 Layout Layout::with_group(std::vector<ZeroParam> added, optim::Hyper hyper) const {
     Layout next = *this;
     std::vector<size_t> counts;
+    std::vector<bool> weightless;
     for (ZeroParam &param : added) {
         param.group = static_cast<int32_t>(hypers.size());
         counts.push_back(param.count);
+        weightless.push_back(options.balance_trainable && param.frozen);
         next.params.push_back(std::move(param));
     }
     next.hypers.push_back(std::move(hyper));
-    next.partition.add_group(counts);
-
-    next.segments.clear();
-    next.offsets.assign(1, 0);
-    size_t end = 0;
+    next.partition.add_group(counts, weightless);
+    next.pieces_of.assign(next.partition.ranks() + 1, 0);
     for (const Piece &piece : next.partition.pieces()) {
-        ZeroParam &param = next.params[piece.param];
-        param.owner = piece.rank;
-        next.offsets.resize(static_cast<size_t>(piece.rank) + 1, end); // ranks that own nothing
+        next.params[piece.param].owner = piece.rank;
+        next.pieces_of[static_cast<size_t>(piece.rank) + 1] += sizeof(double);
+    }
+    for (size_t k = 1; k < next.pieces_of.size(); k++) next.pieces_of[k] += next.pieces_of[k - 1];
+    next.arrange();
+    return next;
+}
+
+void Layout::arrange() {
+    segments.clear();
+    offsets.assign(1, 0);
+    size_t end = 0;
+    for (const Piece &piece : partition.pieces()) {
+        const ZeroParam &param = params[piece.param];
+        offsets.resize(static_cast<size_t>(piece.rank) + 1, end); // ranks that own nothing
+        if (param.bytes == 0 || param.frozen) continue;
         end += param.bytes;
-        if (param.bytes == 0) continue;
-        Segment *last = next.segments.empty() ? nullptr : &next.segments.back();
+        Segment *last = segments.empty() ? nullptr : &segments.back();
         if (last && static_cast<std::byte *>(last->data) + last->bytes == param.data) {
             last->bytes += param.bytes;
         } else {
-            next.segments.push_back({param.data, param.bytes});
+            segments.push_back({param.data, param.bytes});
         }
     }
-    next.offsets.resize(next.partition.ranks() + 1, end);
-    return next;
+    offsets.resize(partition.ranks() + 1, end);
 }
 
 Facts Layout::facts_of_group(int32_t group) const {
     Facts facts{{"optimizer", rule->name}, {"number of param groups", cat(hypers.size())}};
+    facts.emplace_back("option balance_trainable", cat(options.balance_trainable));
+    facts.emplace_back("option no_master_copy", cat(!options.master_copies));
+    facts.emplace_back("option stochastic_rounding", cat(options.stochastic_rounding));
+    facts.emplace_back("option seed", cat(options.seed));
+    facts.emplace_back("UJOIN_DEBUG", options.compare_values ? "detail" : "no value that concerns steps");
+    facts.emplace_back("state of the rule", join_list(rule->states));
     std::vector<ZeroParam> list;
     for (const ZeroParam &param : params)
         if (param.group == group) list.push_back(param);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <set>
 
 namespace ujoin {
 namespace {
@@ -33,11 +34,23 @@ bool split_name(const std::string &name, const std::string &prefix, std::string 
     return !rest.empty();
 }
 
+/// Whose file has the state of a parameter.
+std::vector<uint64_t> saved_owners(const Layout &layout, const CheckpointIndex &index) {
+    std::vector<uint64_t> owners(layout.params.size());
+    std::vector<size_t> next(index.groups.size());
+    for (size_t i = 0; i < owners.size(); i++) {
+        const auto group = static_cast<size_t>(layout.params[i].group);
+        owners[i] = index.groups[group].owners[next[group]++];
+    }
+    return owners;
+}
+
 /// Reads one rank's file. Numbers and the program's items are collected first and taken when all has been read.
 class StateFile {
   public:
-    StateFile(const Layout &layout, Staging &staging, SafetensorsReader &reader)
-        : layout_(layout), staging_(staging), reader_(reader) {}
+    StateFile(const Layout &layout, Staging &staging, SafetensorsReader &reader, const std::vector<uint64_t> &owners,
+              uint64_t rank, bool with_program)
+        : layout_(layout), staging_(staging), reader_(reader), owners_(owners), rank_(rank), with_program_(with_program) {}
 
     void read() {
         const size_t count = reader_.tensors().size();
@@ -48,6 +61,8 @@ class StateFile {
         reader_.read([&](size_t i) { return places_[i]; });
         about(reader_.path(), [&] {
             for (const auto &[index, value] : steps_) staging_.take_step(index, static_cast<double>(value));
+            for (const auto &[index, value] : numbers_) staging_.take_number(index, value);
+            if (!with_program_) return;
             for (StateItem &item : program_) {
                 if (item.kind == UJOIN_ITEM_NUMBER) std::memcpy(&item.number, item.data.data(), sizeof item.number);
                 if (item.kind == UJOIN_ITEM_NUMBER) item.data.clear();
@@ -63,20 +78,27 @@ class StateFile {
         std::string rest;
         if (split_name(tensor.name, "state/", key, rest)) {
             const size_t index = staging_.find(rest);
-            if (!layout_.owns(index))
-                fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" belongs to rank ", layout_.params[index].owner);
-            if (key != "step") {
-                places_[i] = staging_.take_tensor(index, key, tensor.dtype, tensor.shape);
-            } else if (tensor.dtype == UJOIN_I64 && tensor.shape.empty()) {
-                places_[i] = &steps_.emplace_back(index, 0).second;
+            if (owners_[index] != rank_)
+                fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" belongs to rank ", owners_[index]);
+            if (key == "step") {
+                places_[i] = number_place(tensor, UJOIN_I64, index, steps_);
+            } else if (!layout_.rule->number.empty() && key == layout_.rule->number) {
+                places_[i] = number_place(tensor, UJOIN_F64, index, numbers_);
             } else {
-                fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" is no i64 []");
+                places_[i] = staging_.take_tensor(index, key, tensor.dtype, tensor.shape);
             }
         } else if (split_name(tensor.name, "program/", key, rest)) {
             places_[i] = program_item(tensor, key, rest);
         } else {
             fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" is no part of a saved state");
         }
+    }
+
+    template <class Number> static void *number_place(const FileTensor &tensor, ujoin_dtype dtype, size_t index,
+                                                      std::deque<std::pair<size_t, Number>> &list) {
+        if (tensor.dtype != dtype || !tensor.shape.empty())
+            fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" is no ", dtype_name(dtype), " []");
+        return &list.emplace_back(index, Number{}).second;
     }
 
     void *program_item(const FileTensor &tensor, const std::string &kind, const std::string &key) {
@@ -102,8 +124,12 @@ class StateFile {
     const Layout &layout_;
     Staging &staging_;
     SafetensorsReader &reader_;
+    const std::vector<uint64_t> &owners_;
+    uint64_t rank_;
+    bool with_program_;
     std::vector<void *> places_;
     std::deque<std::pair<size_t, int64_t>> steps_;
+    std::deque<std::pair<size_t, double>> numbers_;
     std::deque<StateItem> program_;
 };
 
@@ -168,20 +194,25 @@ void read_directory(const Zero &zero, const SaveRequest &request, Staging &stagi
     const Layout &layout = zero.layout();
     const std::string index_path = cat(request.path, '/', index_name);
     const CheckpointIndex index = read_index(index_path);
-    const auto ranks = static_cast<size_t>(zero.group().size());
     about(index_path, [&] {
-        if (index.files.size() != ranks)
-            fail(UJOIN_E_UNSUPPORTED, "it was saved by ", index.files.size(),
-                 " ranks and can only be loaded by as many; this group has ", ranks);
+        if (index.files.empty()) fail(UJOIN_E_MISMATCH, "it names no file of a rank");
         check_groups(layout, index, staging);
         if ((request.parts & UJOIN_SAVE_PARAMETERS) != 0 && index.parameters.name.empty())
             fail(UJOIN_E_MISMATCH, "it was saved without parameters");
     });
-    const IndexFile &own = index.files[static_cast<size_t>(layout.rank)];
-    SafetensorsReader reader(cat(request.path, '/', own.name));
-    check_file(reader, own);
-    StateFile(layout, staging, reader).read();
-    about(reader.path(), [&] { staging.check_state(); });
+    const std::vector<uint64_t> owners = saved_owners(layout, index);
+    const auto rank = static_cast<uint64_t>(layout.rank);
+    const uint64_t program_of = rank < index.files.size() ? rank : 0;
+    std::set<uint64_t> wanted{program_of}; // by as many ranks with the same partition: the own file alone
+    for (size_t i = 0; i < owners.size(); i++)
+        if (layout.owns(i)) wanted.insert(owners[i]);
+    for (const uint64_t saved : wanted) {
+        const IndexFile &file = index.files[saved];
+        SafetensorsReader reader(cat(request.path, '/', file.name));
+        check_file(reader, file);
+        StateFile(layout, staging, reader, owners, saved, saved == program_of).read();
+    }
+    about(index_path, [&] { staging.check_state(); });
     if ((request.parts & UJOIN_SAVE_PARAMETERS) == 0) return;
     SafetensorsReader parameters(cat(request.path, '/', index.parameters.name));
     check_file(parameters, index.parameters);

@@ -16,21 +16,19 @@ std::string place(size_t index) { return cat("params[", index, "]"); }
 void read_type(const ujoin_param &given, const std::string &where, ZeroParam &param) {
     if (!dtype_known(given.dtype))
         fail_invalid(where, ".dtype is ", given.dtype, "; expected a value of ujoin_dtype_value");
-    if (given.dtype == UJOIN_F16 || given.dtype == UJOIN_BF16)
-        fail(UJOIN_E_UNSUPPORTED, where, ".dtype is ", dtype_name(given.dtype), "; this version has rules for f32 and f64");
-    if (given.dtype != UJOIN_F32 && given.dtype != UJOIN_F64)
-        fail_invalid(where, ".dtype is ", dtype_name(given.dtype), "; an optimizer needs f32 or f64");
-    if (given.grad_dtype != 0 && given.grad_dtype != given.dtype) {
-        if (!dtype_known(given.grad_dtype))
-            fail_invalid(where, ".grad_dtype is ", given.grad_dtype, "; expected a value of ujoin_dtype_value");
-        fail(UJOIN_E_UNSUPPORTED, where, ".grad_dtype is ", dtype_name(given.grad_dtype), ", but the parameter is ",
-             dtype_name(given.dtype), "; this version needs the same");
-    }
+    if (!dtype_is_float(given.dtype))
+        fail_invalid(where, ".dtype is ", dtype_name(given.dtype), "; an optimizer needs f32, f64, f16 or bf16");
+    if (given.grad_dtype != 0 && !dtype_is_float(given.grad_dtype))
+        fail_invalid(where, ".grad_dtype is ", given.grad_dtype,
+                     "; expected f32, f64, f16 or bf16, or 0 for the parameter's");
     if (given.device != UJOIN_DEVICE_HOST)
         fail(UJOIN_E_UNSUPPORTED, where, ".device is ", given.device, "; this version has only the host (0)");
-    if (given.flags != 0) fail_invalid(where, ".flags is ", given.flags, "; this version has none (0)");
+    if ((given.flags & ~UJOIN_PARAM_FROZEN) != 0)
+        fail_invalid(where, ".flags is ", given.flags, "; expected bits of ujoin_param_flag_value");
     if (given.reserved[0] != 0 || given.reserved[1] != 0) fail_invalid(where, ".reserved is not 0");
     param.dtype = given.dtype;
+    param.grad_dtype = given.grad_dtype != 0 ? given.grad_dtype : given.dtype;
+    param.frozen = (given.flags & UJOIN_PARAM_FROZEN) != 0;
 }
 
 void read_shape(const ujoin_param &given, const std::string &where, ZeroParam &param) {
@@ -110,8 +108,8 @@ Facts unpack(const std::string &text) {
 } // namespace
 
 std::vector<ZeroParam> read_params(const ujoin_param *params, size_t count, const std::vector<ZeroParam> &known) {
-    if (count == 0) fail_invalid("no parameters: count is 0");
-    if (!params) fail_invalid("params is NULL, but count is ", count);
+    if (count == 0 && known.empty()) fail_invalid("no parameters: count is 0");
+    if (!params && count != 0) fail_invalid("params is NULL, but count is ", count);
     std::unordered_map<std::string, size_t> index_by_name;
     for (size_t i = 0; i < known.size(); i++) index_by_name.emplace(known[i].name, i);
     std::vector<ZeroParam> list(count);
@@ -133,10 +131,12 @@ std::vector<ZeroParam> read_params(const ujoin_param *params, size_t count, cons
 }
 
 void check_gradient(const ZeroParam &param, const void *grad) {
-    if (!aligned(grad, param.dtype))
-        fail_invalid("the gradient of \"", param.name, "\" is not aligned to the ", dtype_size(param.dtype), " bytes of ",
-                     dtype_name(param.dtype));
+    if (!aligned(grad, param.grad_dtype))
+        fail_invalid("the gradient of \"", param.name, "\" is not aligned to the ", dtype_size(param.grad_dtype),
+                     " bytes of ", dtype_name(param.grad_dtype));
 }
+
+size_t ZeroParam::grad_bytes() const { return count * dtype_size(grad_dtype); }
 
 std::string number_text(double value) {
     char text[40];
@@ -151,7 +151,8 @@ void add_facts(const std::vector<ZeroParam> &params, size_t first_index, Facts &
     facts.emplace_back("number of parameters", cat(params.size()));
     for (size_t i = 0; i < params.size(); i++)
         facts.emplace_back(cat("parameter ", first_index + i),
-                           cat('"', params[i].name, "\" ", dtype_name(params[i].dtype), ' ', shape_text(params[i].shape)));
+                           cat('"', params[i].name, "\" ", dtype_name(params[i].dtype), ' ', shape_text(params[i].shape),
+                               params[i].frozen ? " frozen" : ""));
 }
 
 void check_same(Group &group, const Facts &facts) {

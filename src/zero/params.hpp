@@ -17,9 +17,15 @@ struct ZeroParam {
     size_t count = 0;
     size_t bytes = 0;
     ujoin_dtype dtype = 0;
+    ujoin_dtype grad_dtype = 0;
     std::vector<int64_t> shape;
     int32_t group = 0;
     int32_t owner = 0;
+    bool frozen = false;
+
+    size_t grad_bytes() const;
+    /// A step updates it.
+    bool trained() const { return grad && !frozen; }
 };
 
 /// Checks and copies the descriptions; names that are missing count on from `first_index`. `known` are those that the

@@ -22,11 +22,12 @@ class Partition {
     explicit Partition(int32_t ranks) : load_(static_cast<size_t>(ranks)) {}
 
     /// Parameters of the next param group, numbered on from the last. Earlier pieces do not move.
-    void add_group(const std::vector<size_t> &counts);
+    /// Those that are `weightless` (empty: none) are given away like the others, but do not count as load.
+    void add_group(const std::vector<size_t> &counts, const std::vector<bool> &weightless = {});
     /// Ordered by rank, then group, then size.
     const std::vector<Piece> &pieces() const { return pieces_; }
     size_t ranks() const { return load_.size(); }
-    /// Elements of a rank.
+    /// Elements of a rank that count.
     size_t load(int32_t rank) const { return load_[static_cast<size_t>(rank)]; }
 
   private:

@@ -92,9 +92,14 @@ std::string SafetensorsReader::metadata(const std::string &key) const {
 
 void SafetensorsReader::read(const std::function<void *(size_t index)> &place) {
     Checksum checksum;
+    std::vector<std::byte> spare;
     for (size_t i = 0; i < tensors_.size(); i++) {
         const FileTensor &tensor = tensors_[i];
         void *data = place(i);
+        if (!data && tensor.bytes != 0) {
+            spare.resize(std::max(spare.size(), tensor.bytes));
+            data = spare.data();
+        }
         file_.read(data, tensor.bytes);
         add_description(checksum, tensor);
         checksum.bytes(data, tensor.bytes);

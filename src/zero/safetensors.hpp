@@ -36,7 +36,8 @@ class SafetensorsReader {
     uint64_t bytes() const { return file_.bytes(); }
     /// Of the metadata; "" if there is none.
     std::string metadata(const std::string &key) const;
-    /// Reads all data, once: `place(i)` gives the memory for tensors()[i]. Compares the checksum, if the file has one.
+    /// Reads all data, once: `place(i)` gives the memory for tensors()[i]; null: it is
+    /// only looked at. Compares the checksum, if the file has one.
     void read(const std::function<void *(size_t index)> &place);
 
   private:

@@ -41,12 +41,20 @@ std::string write_state(const Zero &zero, const State &extra, NewFile &file) {
     for (size_t i = 0; i < zero.states().size(); i++) {
         const ParamState &state = zero.states()[i];
         const ZeroParam &param = layout.params[i];
-        for (size_t place = 0; place < layout.rule->states.size(); place++)
+        for (size_t place = 0; place < layout.state_names.size(); place++)
             if ((state.valid >> place & 1U) != 0)
-                tensors.push_back({cat("state/", layout.rule->states[place], '/', param.name), param.dtype, param.shape, 0,
-                                   param.bytes, state.tensors[place].data()});
-        if (layout.rule->counts_steps && state.valid != 0)
+                tensors.push_back({cat("state/", layout.state_names[place], '/', param.name), layout.state_dtype(i),
+                                   param.shape, 0, layout.state_bytes(i), state.tensors[place].data()});
+        if (state.step == 0) continue;
+        if (layout.counts_steps())
             tensors.push_back({cat("state/step/", param.name), UJOIN_I64, {}, 0, sizeof state.step, &state.step});
+        if (!layout.rule->number.empty())
+            tensors.push_back({cat("state/", layout.rule->number, '/', param.name),
+                               UJOIN_F64,
+                               {},
+                               0,
+                               sizeof state.number,
+                               &state.number});
     }
     for (size_t i = 0; i < extra.count(); i++) add_program_item(extra.at(i), tensors);
     return write_safetensors(file, std::move(tensors), {{"format", "ujoin-zero-state"}, {"rank", cat(layout.rank)}});
@@ -66,8 +74,11 @@ CheckpointIndex describe(const Layout &layout) {
     for (size_t group = 0; group < layout.hypers.size(); group++)
         for (size_t i = 0; i < layout.rule->hypers.size(); i++)
             index.groups[group].hypers.emplace_back(layout.rule->hypers[i].name, layout.hypers[group][i]);
-    for (const ZeroParam &param : layout.params)
-        index.groups[static_cast<size_t>(param.group)].params.push_back(param.name);
+    for (const ZeroParam &param : layout.params) {
+        CheckpointIndex::ParamGroup &group = index.groups[static_cast<size_t>(param.group)];
+        group.params.push_back(param.name);
+        group.owners.push_back(static_cast<uint64_t>(param.owner));
+    }
     return index;
 }
 

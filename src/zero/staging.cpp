@@ -2,7 +2,7 @@
 #include "zero/staging.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "optim/update.hpp"
+#include "optim/convert.hpp"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -28,7 +28,8 @@ double number_in(const StateItem &item) {
 } // namespace
 
 Staging::Staging(const Layout &layout)
-    : hypers(layout.hypers), states(layout.params.size()), layout_(layout), has_step_(layout.params.size()) {
+    : hypers(layout.hypers), states(layout.params.size()), layout_(layout), has_step_(layout.params.size()),
+      has_number_(layout.params.size()) {
     for (size_t i = 0; i < layout.params.size(); i++) index_by_name_.emplace(layout.params[i].name, i);
 }
 
@@ -49,31 +50,40 @@ void Staging::take_hyper(int64_t group, const std::string &name, double value) {
 
 void *Staging::take_tensor(size_t index, const std::string &key, ujoin_dtype dtype, const std::vector<int64_t> &shape) {
     const ZeroParam &param = layout_.params[index];
-    const std::vector<const char *> &names = layout_.rule->states;
-    const auto name = std::find_if(names.begin(), names.end(), [&](const char *n) { return n == key; });
+    const std::vector<std::string> &names = layout_.state_names;
+    const auto name = std::find(names.begin(), names.end(), key);
     if (name == names.end())
         fail(UJOIN_E_MISMATCH, '"', key, "\" of parameter \"", param.name, "\" is no state of ", layout_.rule->name);
-    if (dtype != param.dtype || shape != param.shape)
+    if (dtype != layout_.state_dtype(index) || shape != param.shape)
         fail(UJOIN_E_MISMATCH, '"', key, "\" of parameter \"", param.name, "\" is ", dtype_name(dtype), ' ',
-             shape_text(shape), ", but the parameter is ", dtype_name(param.dtype), ' ', shape_text(param.shape));
+             shape_text(shape), ", but the parameter's state is ", dtype_name(layout_.state_dtype(index)), ' ',
+             shape_text(param.shape));
     const auto place = static_cast<size_t>(name - names.begin());
     ParamState &state = states[index];
     if ((state.valid >> place & 1U) != 0)
         fail(UJOIN_E_MISMATCH, '"', key, "\" of parameter \"", param.name, "\" is there twice");
     state.valid |= 1U << place;
     if (!layout_.owns(index)) return nullptr;
-    state.tensors[place].resize(param.bytes);
+    state.tensors[place].resize(layout_.state_bytes(index));
     return state.tensors[place].data();
 }
 
 void Staging::take_step(size_t index, double value) {
     const std::string &name = layout_.params[index].name;
-    if (!layout_.rule->counts_steps)
+    if (!layout_.counts_steps())
         fail(UJOIN_E_MISMATCH, "\"step\" of parameter \"", name, "\" is no state of ", layout_.rule->name);
     if (!(value >= 0 && value <= 0x1p53) || value != std::floor(value))
         fail(UJOIN_E_MISMATCH, "\"step\" of parameter \"", name, "\" is ", value, "; it must be a whole number, 0 or more");
     states[index].step = static_cast<int64_t>(value);
     has_step_[index] = true;
+}
+
+void Staging::take_number(size_t index, double value) {
+    if (!std::isfinite(value))
+        fail(UJOIN_E_MISMATCH, '"', layout_.rule->number, "\" of parameter \"", layout_.params[index].name, "\" is ", value,
+             "; it must be a finite number");
+    states[index].number = value;
+    has_number_[index] = true;
 }
 
 void Staging::take_list(const State &list) {
@@ -96,10 +106,19 @@ void Staging::take_list(const State &list) {
 /// Other ranks' parameters are checked like own ones, so that every rank gives the same answer; their data are left.
 void Staging::take_param_item(size_t index, const StateItem &item) {
     if (item.key == "step") return take_step(index, number_in(item));
+    if (!layout_.rule->number.empty() && item.key == layout_.rule->number) return take_number(index, number_in(item));
     if (item.kind != UJOIN_ITEM_TENSOR)
         fail(UJOIN_E_MISMATCH, '"', item.key, "\" of parameter \"", item.param, "\" is no tensor");
-    void *memory = take_tensor(index, item.key, item.dtype, item.shape);
-    if (memory && item.bytes != 0) std::memcpy(memory, item.data.data(), item.bytes);
+    // Other libraries keep the state of a 16-bit parameter in its own type.
+    const ujoin_dtype own = layout_.state_dtype(index);
+    const bool widen = own == UJOIN_F32 && item.dtype == layout_.params[index].dtype;
+    void *memory = take_tensor(index, item.key, widen ? own : item.dtype, item.shape);
+    if (!memory || item.bytes == 0) return;
+    if (widen) {
+        optim::load(item.dtype, item.data.data(), 0, layout_.params[index].count, static_cast<float *>(memory));
+    } else {
+        std::memcpy(memory, item.data.data(), item.bytes);
+    }
 }
 
 void Staging::check_state() {
@@ -116,6 +135,8 @@ void Staging::check_state() {
         if (!any || !rule.counts_steps) continue;
         const std::string &name = layout_.params[i].name;
         if (!has_step_[i]) fail(UJOIN_E_MISMATCH, "parameter \"", name, "\" has state, but no \"step\"");
+        if (!rule.number.empty() && !has_number_[i])
+            fail(UJOIN_E_MISMATCH, "parameter \"", name, "\" has state, but no \"", rule.number, '"');
         const unsigned always = optim::needed_states(rule, optim::default_hyper(rule));
         for (size_t place = 0; place < rule.states.size(); place++)
             if ((always >> place & 1U) != 0 && (states[i].valid >> place & 1U) == 0)

@@ -17,9 +17,12 @@ class Staging {
     /// The index of a parameter.
     size_t find(const std::string &name) const;
     void take_hyper(int64_t group, const std::string &name, double value);
-    /// Memory for a tensor of a parameter's state, which the caller fills; null if another rank owns the parameter.
+    /// Memory for a tensor of a parameter's state, which the caller fills, in the type of its state; null if another rank
+    /// owns the parameter.
     void *take_tensor(size_t index, const std::string &key, ujoin_dtype dtype, const std::vector<int64_t> &shape);
     void take_step(size_t index, double value);
+    /// Rule::number.
+    void take_number(size_t index, double value);
     /// Everything in a list, of the program's own items apart.
     void take_list(const State &list);
     /// Nothing is missing, and the values make sense.
@@ -35,7 +38,7 @@ class Staging {
 
     const Layout &layout_;
     std::unordered_map<std::string, size_t> index_by_name_;
-    std::vector<bool> has_step_;
+    std::vector<bool> has_step_, has_number_;
 };
 
 } // namespace ujoin

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/zero.hpp"
-#include "base/checksum.hpp"
 #include "base/error.hpp"
-#include "optim/update.hpp"
 #include "zero/consolidate.hpp"
 #include "zero/together.hpp"
+#include <bit>
 #include <cstring>
 
 namespace ujoin {
@@ -25,10 +24,9 @@ class Zero::Participant final : public Joinable {
     std::weak_ptr<Zero> zero_;
 };
 
-Zero::Zero(std::shared_ptr<Group> group, const optim::Rule &rule, optim::Hyper defaults, int64_t idle_timeout_ms,
-           Release release)
-    : release_(std::move(release)), group_(std::move(group)), defaults_(std::move(defaults)),
-      idle_timeout_ms_(idle_timeout_ms), layout_(rule, group_->rank(), group_->size()) {}
+Zero::Zero(std::shared_ptr<Group> group, ZeroConfig config, Release release)
+    : release_(std::move(release)), group_(std::move(group)), config_(std::move(config)),
+      layout_(config_.rule, config_.options, group_->rank(), group_->size()) {}
 
 const std::shared_ptr<Joinable> &Zero::joinable() {
     if (!joinable_) joinable_ = std::make_shared<Participant>(group_, weak_from_this());
@@ -39,7 +37,7 @@ void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_
     std::optional<Layout> next;
     together(*group_, [&] {
         next = layout_.with_group(read_params(params, count, layout_.params),
-                                  optim::with_hyper(*layout_.rule, defaults_, hyper, hyper_count));
+                                  optim::with_hyper(*layout_.rule, config_.defaults, hyper, hyper_count));
         states_.reserve(next->params.size());
     });
     check_same(*group_, next->facts_of_group(static_cast<int32_t>(layout_.hypers.size())));
@@ -59,93 +57,6 @@ void Zero::check_whole(const char *what) const {
 void Zero::break_by(int32_t parts, const std::string &cause) {
     broken_ |= parts;
     cause_ = cause;
-}
-
-ujoin_status Zero::step(ujoin_call_fn closure, void *closure_data) {
-    check_whole("a step");
-    if (closure) {
-        // Before the use is published: if the closure runs a ddp, its use comes first, as its collectives do.
-        last_error().text.clear();
-        if (const ujoin_status status = closure(closure_data); status < 0) {
-            const std::string cause = last_error().text;
-            fail(UJOIN_E_CALLBACK, "rank ", group_->rank(), ": the closure failed with ", status_name(status),
-                 cause.empty() ? "" : ": ", cause, "; nothing was changed");
-        }
-    }
-    prepare();
-    const ujoin_status status = joinable()->notify();
-    update_and_sync();
-    return status;
-}
-
-void Zero::shadow_step() {
-    check_whole("a step");
-    prepare();
-    update_and_sync();
-}
-
-/// Makes the state that this step needs, so that nothing can fail once parameters change.
-void Zero::prepare() {
-    const optim::Rule &rule = *layout_.rule;
-    for (size_t i = 0; i < layout_.params.size(); i++) {
-        const ZeroParam &param = layout_.params[i];
-        if (!layout_.owns(i) || !param.grad) continue;
-        const unsigned needed = optim::needed_states(rule, hyper_of(param.group));
-        for (size_t place = 0; place < rule.states.size(); place++)
-            if ((needed >> place & 1U) != 0 && states_[i].tensors[place].size() != param.bytes)
-                states_[i].tensors[place].resize(param.bytes);
-    }
-}
-
-void Zero::update() {
-    const optim::Rule &rule = *layout_.rule;
-    for (size_t i = 0; i < layout_.params.size(); i++) {
-        const ZeroParam &param = layout_.params[i];
-        if (!layout_.owns(i) || !param.grad) continue;
-        const optim::Hyper &hyper = hyper_of(param.group);
-        ParamState &state = states_[i];
-        const unsigned needed = optim::needed_states(rule, hyper);
-        if (rule.counts_steps) state.step++;
-        optim::Update work;
-        work.param = param.data;
-        work.grad = param.grad;
-        work.count = param.count;
-        for (size_t place = 0; place < optim::max_states; place++)
-            if ((needed >> place & 1U) != 0) work.states[place] = state.tensors[place].data();
-        work.step = state.step;
-        work.first = (state.valid & needed) != needed;
-        optim::apply(rule, hyper, param.dtype, work);
-        state.valid |= needed;
-    }
-}
-
-void Zero::update_and_sync() {
-    group_->check_usable();
-    OpArgs op;
-    op.kind = OpKind::all_gather; // in place: this rank's parameters lie where they belong
-    op.recv = Memory(layout_.segments.data(), layout_.segments.size());
-    op.count = op.recv.bytes();
-    op.part_offsets = layout_.offsets.data();
-    op.digest = digest();
-    op.digest_text = "ranks differ in hyper-parameters, or in which parameters have a gradient";
-    broken_ = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
-    try {
-        update();
-        group_->run(op, Deadline::in(idle_timeout_ms_));
-    } catch (const Error &error) {
-        break_by(broken_, error.text());
-        throw;
-    }
-    broken_ = 0;
-}
-
-uint32_t Zero::digest() const {
-    Checksum sum;
-    sum.word(static_cast<uint64_t>(layout_.rule->id));
-    for (const optim::Hyper &hyper : layout_.hypers)
-        for (const double value : hyper) sum.number(value);
-    for (const ZeroParam &param : layout_.params) sum.word(param.grad ? 1 : 0);
-    return sum.folded();
 }
 
 const optim::Hyper &Zero::hyper_of(int32_t group) const { return layout_.hypers[static_cast<size_t>(group)]; }
@@ -170,16 +81,43 @@ double Zero::get_hyper(int32_t group, const std::string &name) const {
     return hyper_of(group)[optim::hyper_index(*layout_.rule, name)];
 }
 
-void Zero::set_gradient(size_t index, void *grad) {
+ZeroParam &Zero::param_at(size_t index) {
     if (index >= layout_.params.size())
         fail_invalid("index is ", index, "; there are ", layout_.params.size(), " parameters");
-    check_gradient(layout_.params[index], grad);
+    return layout_.params[index];
+}
+
+void Zero::set_gradient(size_t index, void *grad) {
+    check_gradient(param_at(index), grad);
     layout_.params[index].grad = grad;
+}
+
+void Zero::set_frozen(size_t index, bool frozen) {
+    ZeroParam &param = param_at(index);
+    if (param.frozen == frozen) return;
+    layout_.segments.reserve(layout_.params.size());
+    param.frozen = frozen;
+    layout_.arrange();
 }
 
 void Zero::clear_gradients() {
     for (const ZeroParam &param : layout_.params)
-        if (param.grad && param.bytes != 0) std::memset(param.grad, 0, param.bytes);
+        if (param.grad && param.count != 0) std::memset(param.grad, 0, param.grad_bytes());
+}
+
+ujoin_zero_memory Zero::memory() const {
+    ujoin_zero_memory memory{};
+    memory.buffers = layout_.segments.size() * sizeof(Segment) + parts_.size() * sizeof(double) +
+                     (layout_.offsets.size() + layout_.pieces_of.size()) * sizeof(size_t);
+    for (size_t i = 0; i < layout_.params.size(); i++) {
+        const ZeroParam &param = layout_.params[i];
+        memory.parameters += param.bytes;
+        memory.gradients += param.grad ? param.grad_bytes() : 0;
+        for (const std::vector<std::byte> &tensor : states_[i].tensors) memory.state += tensor.size();
+        memory.full_state +=
+            static_cast<uint64_t>(std::popcount(layout_.needed_states(i))) * static_cast<uint64_t>(layout_.state_bytes(i));
+    }
+    return memory;
 }
 
 void Zero::consolidate(int32_t to) {

@@ -3,21 +3,32 @@
 #include "comm/group.hpp"
 #include "comm/work.hpp"
 #include "join/joinable.hpp"
+#include "optim/scaler.hpp"
+#include "zero/custom_rule.hpp"
 #include "zero/layout.hpp"
 #include "zero/staging.hpp"
 #include "zero/state.hpp"
+#include "zero/step_plan.hpp"
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace ujoin {
 
+/// What an optimizer is made from.
+struct ZeroConfig {
+    std::shared_ptr<const optim::Rule> rule;
+    std::shared_ptr<const CustomRule> custom; ///< null: the rule is one of the library's
+    optim::Hyper defaults;                    ///< what hyper-parameters of param groups start from
+    ZeroOptions options;
+    int64_t idle_timeout_ms = UJOIN_NEVER;
+};
+
 /// An optimizer whose state is sharded over a group.
 class Zero : public std::enable_shared_from_this<Zero> {
   public:
-    /// One without parameters; concerns this process alone. `defaults`: what hyper-parameters of param groups start from.
-    Zero(std::shared_ptr<Group> group, const optim::Rule &rule, optim::Hyper defaults, int64_t idle_timeout_ms,
-         Release release);
+    /// One without parameters; concerns this process alone.
+    Zero(std::shared_ptr<Group> group, ZeroConfig config, Release release);
     Zero(const Zero &) = delete;
     Zero &operator=(const Zero &) = delete;
 
@@ -28,14 +39,20 @@ class Zero : public std::enable_shared_from_this<Zero> {
     const std::vector<ParamState> &states() const { return states_; }
 
     void add_param_group(const ujoin_param *params, size_t count, const ujoin_hyper *hyper, size_t hyper_count);
-    ujoin_status step(ujoin_call_fn closure, void *closure_data);
+    /// `scaler` (may be null) is the one whose scale the plan has.
+    ujoin_status step(ujoin_call_fn closure, void *closure_data, const StepPlan &plan = {},
+                      std::shared_ptr<optim::Scaler> scaler = nullptr, double *out_norm = nullptr);
     /// A step for the others' sake, by a rank that has joined.
     void shadow_step();
+    /// UJOIN_SKIPPED: a gradient is not finite.
+    ujoin_status clip_gradients(double max_norm, double norm_type, double *out_norm);
 
     void set_hyper(int32_t group, const std::string &name, double value);
     double get_hyper(int32_t group, const std::string &name) const;
     void set_gradient(size_t index, void *grad);
+    void set_frozen(size_t index, bool frozen);
     void clear_gradients();
+    ujoin_zero_memory memory() const;
 
     /// Gathers all state on rank `to`.
     void consolidate(int32_t to);
@@ -51,19 +68,28 @@ class Zero : public std::enable_shared_from_this<Zero> {
 
   private:
     class Participant;
-    void prepare();
-    void update();
-    void update_and_sync();
-    uint32_t digest() const;
     const optim::Hyper &hyper_of(int32_t group) const;
+    ZeroParam &param_at(size_t index);
+
+    // The parts of a step (step.cpp).
+    void prepare();
+    ujoin_status run_step(StepPlan plan, bool shadow, double *out_norm);
+    StepPlan agree_on_plan(const StepPlan &mine, bool shadow);
+    void compare_values();
+    double measure(double norm_type, uint32_t digest);
+    void update(const Factors &factors);
+    void update_param(size_t index, const Factors &factors);
+    void update_and_sync(const StepPlan &plan, const Factors &factors);
+    uint32_t digest(const StepPlan &plan) const;
 
     Release release_; ///< first, hence run last
     std::shared_ptr<Group> group_;
-    optim::Hyper defaults_;
-    int64_t idle_timeout_ms_;
+    ZeroConfig config_;
     std::shared_ptr<Joinable> joinable_;
     Layout layout_;
-    std::vector<ParamState> states_; ///< by parameter; those that other ranks own stay empty
+    std::vector<ParamState> states_;        ///< by parameter; those that other ranks own stay empty
+    std::vector<double> parts_;             ///< of a norm, by piece
+    std::shared_ptr<optim::Scaler> scaler_; ///< of the last step that had one
     std::unique_ptr<State> consolidated_;
     int32_t broken_ = 0; ///< bits of ujoin_save_part
     std::string cause_;

@@ -96,9 +96,10 @@ TEST_P(ZeroGroup, a_broken_object_is_mended_by_loading_both_parts) {
     with_groups(GetParam(), 2, [&](ujoin::Group &group) {
         Tensors x({2, 3});
         const std::vector<ujoin_param> params = x.params();
-        const ujoin::optim::Rule &rule = ujoin::optim::find_rule(UJOIN_OPTIMIZER_ADAM);
-        const auto zero = std::make_shared<ujoin::Zero>(group.shared_from_this(), rule, ujoin::optim::default_hyper(rule),
-                                                        -1, ujoin::Release());
+        ujoin::ZeroConfig config;
+        config.rule = ujoin::optim::shared_rule(UJOIN_OPTIMIZER_ADAM);
+        config.defaults = ujoin::optim::default_hyper(*config.rule);
+        const auto zero = std::make_shared<ujoin::Zero>(group.shared_from_this(), config, ujoin::Release());
         zero->add_param_group(params.data(), params.size(), nullptr, 0);
         zero->step(nullptr, nullptr);
         const std::vector<std::vector<float>> saved = x.data;
@@ -224,7 +225,7 @@ TEST_P(ZeroGroup, lists_that_do_not_fit_change_nothing) {
         item.bytes = 8;
         item.shape = shape;
         item.ndim = 2;
-        refused(item, "\"exp_avg\" of parameter \"p0\" is f32 [2, 1], but the parameter is f32 [2]");
+        refused(item, "\"exp_avg\" of parameter \"p0\" is f32 [2, 1], but the parameter's state is f32 [2]");
         item.ndim = 1;
         item.dtype = UJOIN_I32;
         refused(item, "is i32 [2]");

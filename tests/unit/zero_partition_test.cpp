@@ -81,15 +81,23 @@ TEST(ZeroPartition, pieces_are_ordered_by_rank_then_group) {
     }
 }
 
+TEST(ZeroPartition, what_has_no_weight_is_given_away_but_does_not_count) {
+    Partition partition(2);
+    partition.add_group({100, 3, 5, 2, 6, 4}, {true, false, false, false, false, false});
+    EXPECT_EQ(partition.load(0), 11U);
+    EXPECT_EQ(partition.load(1), 9U);
+    EXPECT_EQ(partition.pieces().size(), 6U);
+}
+
 TEST(ZeroPartition, parameters_of_a_flat_array_are_one_segment) {
     std::vector<float> flat = memory(12);
     std::vector<float> other = memory(5);
-    const optim::Rule &rule = optim::find_rule(UJOIN_OPTIMIZER_SGD);
-    Layout layout(rule, 0, 2);
-    layout = layout.with_group({param("a", flat.data(), 6), param("b", flat.data() + 6, 6)}, optim::default_hyper(rule));
+    const std::shared_ptr<const optim::Rule> rule = optim::shared_rule(UJOIN_OPTIMIZER_SGD);
+    Layout layout(rule, {}, 0, 2);
+    layout = layout.with_group({param("a", flat.data(), 6), param("b", flat.data() + 6, 6)}, optim::default_hyper(*rule));
     EXPECT_EQ(layout.segments.size(), 1U); // rank 0's and rank 1's part lie next to each other
     EXPECT_EQ(layout.offsets, (std::vector<size_t>{0, 24, 48}));
-    layout = layout.with_group({param("c", other.data(), 5)}, optim::default_hyper(rule));
+    layout = layout.with_group({param("c", other.data(), 5)}, optim::default_hyper(*rule));
     EXPECT_EQ(layout.segments.size(), 3U); // c comes between them
     EXPECT_EQ(layout.offsets, (std::vector<size_t>{0, 44, 68}));
     EXPECT_EQ(layout.segments[1].data, other.data());
@@ -97,10 +105,10 @@ TEST(ZeroPartition, parameters_of_a_flat_array_are_one_segment) {
 
 TEST(ZeroPartition, ranks_without_a_shard_have_empty_parts) {
     std::vector<float> data = memory(2);
-    const optim::Rule &rule = optim::find_rule(UJOIN_OPTIMIZER_ADAM);
+    const std::shared_ptr<const optim::Rule> rule = optim::shared_rule(UJOIN_OPTIMIZER_ADAM);
     const Layout layout =
-        Layout(rule, 3, 4)
-            .with_group({param("a", data.data(), 1), param("b", data.data() + 1, 1)}, optim::default_hyper(rule));
+        Layout(rule, {}, 3, 4)
+            .with_group({param("a", data.data(), 1), param("b", data.data() + 1, 1)}, optim::default_hyper(*rule));
     EXPECT_EQ(layout.offsets, (std::vector<size_t>{0, 4, 8, 8, 8}));
     EXPECT_FALSE(layout.owns(0));
 }

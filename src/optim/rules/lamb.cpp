@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/blocks.hpp"
+#include "optim/rules.hpp"
+#include <cmath>
+
+namespace ujoin::optim {
+namespace {
+
+enum Place : size_t { lr, beta1, beta2, eps, weight_decay, maximize };
+
+/// You et al., "Large Batch Optimization for Deep Learning": Adam's direction and the decay, scaled by the ratio of the
+/// norms of parameter and update. That is one number for a whole tensor, hence two passes. Where one of the norms is 0,
+/// the ratio is 1.
+template <class T> struct Lamb {
+    T sign;
+    T b1, fresh1;
+    T b2, fresh2;
+    T correction1, correction2;
+    T epsilon;
+    T decay;
+    double rate;
+    T minus_move = 0;
+    LaneSum param_squares, update_squares;
+
+    Lamb(const Hyper &h, const Update &u)
+        : sign(h[maximize] != 0 ? T(-1) : T(1)), b1(static_cast<T>(h[beta1])), fresh1(static_cast<T>(1 - h[beta1])),
+          b2(static_cast<T>(h[beta2])), fresh2(static_cast<T>(1 - h[beta2])),
+          correction1(static_cast<T>(1 - std::pow(h[beta1], static_cast<double>(u.step)))),
+          correction2(static_cast<T>(1 - std::pow(h[beta2], static_cast<double>(u.step)))), epsilon(static_cast<T>(h[eps])),
+          decay(static_cast<T>(h[weight_decay])), rate(h[lr]) {}
+
+    UJOIN_INLINE T direction(T p, T m, T v) const {
+        return (m / correction1) / (std::sqrt(v / correction2) + epsilon) + decay * p;
+    }
+
+    UJOIN_INLINE void operator()(const Piece<T> &piece) {
+        const T *__restrict param = piece.param;
+        const T *__restrict grad = piece.grad;
+        T *__restrict average = piece.states[0];
+        T *__restrict square = piece.states[1];
+        for (size_t i = 0; i < piece.count; i++) {
+            const T g = sign * grad[i];
+            average[i] = average[i] * b1 + fresh1 * g;
+            square[i] = square[i] * b2 + fresh2 * g * g;
+        }
+        param_squares.add(piece.count, [&](size_t i) UJOIN_INLINE_LAMBDA {
+            const auto p = static_cast<double>(param[i]);
+            return p * p;
+        });
+        update_squares.add(piece.count, [&](size_t i) UJOIN_INLINE_LAMBDA {
+            const auto r = static_cast<double>(direction(param[i], average[i], square[i]));
+            return r * r;
+        });
+    }
+
+    void measured() {
+        const double param_norm = std::sqrt(param_squares.total());
+        const double update_norm = std::sqrt(update_squares.total());
+        const double ratio = param_norm == 0 || update_norm == 0 ? 1 : param_norm / update_norm;
+        minus_move = static_cast<T>(-rate * ratio);
+    }
+
+    UJOIN_INLINE void second(const Piece<T> &piece) const {
+        T *__restrict param = piece.param;
+        const T *__restrict average = piece.states[0];
+        const T *__restrict square = piece.states[1];
+        for (size_t i = 0; i < piece.count; i++)
+            param[i] = param[i] + minus_move * direction(param[i], average[i], square[i]);
+    }
+};
+
+void check(const Hyper &h) {
+    at_least_zero("lr", h[lr]);
+    below_one("beta1", h[beta1]);
+    below_one("beta2", h[beta2]);
+    at_least_zero("eps", h[eps]);
+    at_least_zero("weight_decay", h[weight_decay]);
+}
+
+} // namespace
+
+Rule lamb_rule() {
+    Rule rule;
+    rule.id = UJOIN_OPTIMIZER_LAMB;
+    rule.name = "lamb";
+    rule.hypers = {{"lr", 1e-3},  {"beta1", 0.9},         {"beta2", 0.999},
+                   {"eps", 1e-6}, {"weight_decay", 1e-2}, {"maximize", 0, true}};
+    rule.states = {"exp_avg", "exp_avg_sq"};
+    rule.counts_steps = true;
+    rule.check = check;
+    rule.apply = walk<Lamb>;
+    return rule;
+}
+
+} // namespace ujoin::optim

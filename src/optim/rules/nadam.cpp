@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/blocks.hpp"
+#include "optim/rules.hpp"
+#include <cmath>
+
+namespace ujoin::optim {
+namespace {
+
+enum Place : size_t { lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled, maximize };
+
+template <class T> struct NAdam {
+    T sign;
+    T keep;  ///< decoupled decay of the parameter itself
+    T decay; ///< 0 if it is decoupled
+    T fresh1, b2, fresh2;
+    T correction2;
+    T epsilon;
+    T minus_grad_rate, minus_average_rate;
+
+    NAdam(const Hyper &h, const Update &u) {
+        const auto step = static_cast<double>(u.step);
+        const bool apart = h[decoupled] != 0;
+        const auto momentum_at = [&](double t) { return h[beta1] * (1 - 0.5 * std::pow(0.96, t * h[momentum_decay])); };
+        const double mu = momentum_at(step);
+        const double mu_next = momentum_at(step + 1);
+        // The product over all steps is a number in f32, as PyTorch keeps it.
+        const double product = static_cast<double>(static_cast<float>(*u.number) * static_cast<float>(mu));
+        *u.number = product;
+        sign = h[maximize] != 0 ? T(-1) : T(1);
+        keep = apart ? static_cast<T>(1 - h[lr] * h[weight_decay]) : T(1);
+        decay = apart ? T(0) : static_cast<T>(h[weight_decay]);
+        fresh1 = static_cast<T>(1 - h[beta1]);
+        b2 = static_cast<T>(h[beta2]);
+        fresh2 = static_cast<T>(1 - h[beta2]);
+        correction2 = static_cast<T>(1 - std::pow(h[beta2], step));
+        epsilon = static_cast<T>(h[eps]);
+        minus_grad_rate = static_cast<T>(-h[lr] * (1 - mu) / (1 - product));
+        minus_average_rate = static_cast<T>(-h[lr] * mu_next / (1 - product * mu_next));
+    }
+
+    template <bool Decay> UJOIN_INLINE void loop(const Piece<T> &piece) const {
+        T *__restrict param = piece.param;
+        const T *__restrict grad = piece.grad;
+        T *__restrict average = piece.states[0];
+        T *__restrict square = piece.states[1];
+        for (size_t i = 0; i < piece.count; i++) {
+            const T p = param[i] * keep;
+            T g = sign * grad[i];
+            if constexpr (Decay) g = g + decay * p;
+            const T m = average[i] + fresh1 * (g - average[i]);
+            const T v = square[i] * b2 + fresh2 * g * g;
+            average[i] = m;
+            square[i] = v;
+            const T denominator = std::sqrt(v / correction2) + epsilon;
+            param[i] = p + minus_grad_rate * g / denominator + minus_average_rate * m / denominator;
+        }
+    }
+
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
+        as_constant(decay != 0, [&](auto with_decay) UJOIN_INLINE_LAMBDA { loop<decltype(with_decay)::value>(piece); });
+    }
+};
+
+void check(const Hyper &h) {
+    at_least_zero("lr", h[lr]);
+    below_one("beta1", h[beta1]);
+    below_one("beta2", h[beta2]);
+    at_least_zero("eps", h[eps]);
+    at_least_zero("weight_decay", h[weight_decay]);
+    at_least_zero("momentum_decay", h[momentum_decay]);
+}
+
+} // namespace
+
+Rule nadam_rule() {
+    Rule rule;
+    rule.id = UJOIN_OPTIMIZER_NADAM;
+    rule.name = "nadam";
+    rule.hypers = {{"lr", 2e-3},
+                   {"beta1", 0.9},
+                   {"beta2", 0.999},
+                   {"eps", 1e-8},
+                   {"weight_decay", 0},
+                   {"momentum_decay", 4e-3},
+                   {"decoupled_weight_decay", 0, true},
+                   {"maximize", 0, true}};
+    rule.states = {"exp_avg", "exp_avg_sq"};
+    rule.counts_steps = true;
+    rule.number = "mu_product";
+    rule.check = check;
+    rule.apply = walk<NAdam>;
+    return rule;
+}
+
+} // namespace ujoin::optim
