@@ -14,22 +14,6 @@ using namespace ddp_kit;
 
 namespace {
 
-enum class Ranks { threads, processes };
-
-void run(Ranks kind, int size, const Body &body) {
-    if (kind == Ranks::threads)
-        with_threads(size, body);
-    else
-        with_processes(size, body);
-}
-
-CtxPtr make_ctx(const std::vector<ujoin_joinable *> &joinables) {
-    ujoin_ctx *ctx = nullptr;
-    const ujoin_status status = ujoin_ctx_create(joinables.data(), joinables.size(), nullptr, &ctx);
-    EXPECT_EQ(status, UJOIN_OK) << ujoin_last_error();
-    return CtxPtr(ctx);
-}
-
 /// A layer of out x in weights.
 struct Linear {
     size_t out;
@@ -62,15 +46,6 @@ class DdpRows : public testing::TestWithParam<std::tuple<Ranks, int>> {
     static Ranks kind() { return std::get<0>(GetParam()); }
     static int size() { return std::get<1>(GetParam()); }
 };
-
-std::string name_of(const testing::TestParamInfo<std::tuple<Ranks, int>> &info) {
-    return (std::get<0>(info.param) == Ranks::threads ? "threads_" : "processes_") +
-           std::to_string(std::get<1>(info.param));
-}
-
-std::string kind_name(const testing::TestParamInfo<Ranks> &info) {
-    return info.param == Ranks::threads ? "threads" : "processes";
-}
 
 /// Rank 0 runs 3 iterations, the others 5, each with gradient 50; what each iteration leaves in the gradient.
 void run_5x5(Ranks kind, int size, ujoin_division division, const std::function<float(int iteration)> &expected) {
@@ -239,7 +214,7 @@ int32_t owner_of(const ujoin_zero *zero, size_t param) {
 
 } // namespace
 
-TEST_P(DdpCases, JOIN_04_a_joined_rank_steps_its_shard_with_the_reduced_gradients) {
+TEST_P(DdpCases, JOIN_04_D_44_a_joined_rank_steps_its_shard_with_the_reduced_gradients) {
     for (const ujoin_division division : {UJOIN_DIVISION_INITIAL, UJOIN_DIVISION_ACTIVE}) {
         run(GetParam(), 2, [&](ujoin_group *group, int rank) {
             std::vector<Tensor> tensors{{"p0", 1}, {"p1", 1}};
