@@ -64,7 +64,6 @@ class Ddp {
     void begin_round(bool shadow);
     void rebuild(int32_t order_rank);
     void synchronise_buffers(ujoin_buffer_time now);
-    void run_buffer_hook();
     void note_order(size_t index);
     void launch_full();
     void launch(size_t bucket);

@@ -2,6 +2,7 @@
 // A synchronised iteration of the reducer from its first operation to its last, on a rank that trains and on one that has
 // joined and works for the others. Every rank issues the same operations in the same order:
 //   notes; in the second round the order of the gradients; buffers; buckets; which parameters were used; buffers.
+#include "ddp/buffers.hpp"
 #include "ddp/participant.hpp"
 #include "ddp/reducer.hpp"
 #include <algorithm>
@@ -81,65 +82,16 @@ void Ddp::note_order(size_t index) {
 }
 
 void Ddp::synchronise_buffers(ujoin_buffer_time now) {
-    if (buffer_time_ == now) return run_buffer_hook();
-    if (buffer_time_ == 0 && now == UJOIN_BUFFER_BEFORE_FORWARD && config_.buffer_broadcast)
-        broadcast(buffer_memory_, round_->agreed().source_rank);
-}
-
-void Ddp::run_buffer_hook() {
-    const Agreed &agreed = round_->agreed();
-    std::vector<BucketArgs> args;
-    std::vector<std::shared_ptr<Work>> works;
-    for (size_t k = 0; k < config_.buffers.size(); k++) {
-        const ujoin_buffer &buffer = config_.buffers[k];
-        if (buffer_hook_.kind == UJOIN_COMM_HOOK_ALL_REDUCE) {
-            OpArgs op;
-            op.kind = OpKind::all_reduce;
-            op.reduce = UJOIN_AVG;
-            op.dtype = buffer.dtype;
-            op.count = buffer.count;
-            op.recv = Memory(buffer.data, buffer.count * dtype_size(buffer.dtype));
-            op.shadow = round_->shadow();
-            group_->run(op, Deadline::in(config_.idle_timeout_ms));
-            continue;
-        }
-        BucketArgs one;
-        one.data = buffer.data;
-        one.count = buffer.count;
-        one.dtype = buffer.dtype;
-        one.divisor = agreed.active;
-        one.iteration = round_->iteration();
-        one.index = static_cast<int32_t>(k);
-        one.is_last = k + 1 == config_.buffers.size();
-        one.is_shadow = round_->shadow();
-        one.source_rank = agreed.source_rank;
-        args.push_back(one);
+    if (buffer_time_ == 0) {
+        if (now == UJOIN_BUFFER_BEFORE_FORWARD && config_.buffer_broadcast)
+            broadcast(buffer_memory_, round_->agreed().source_rank);
+    } else if (buffer_time_ != now) {
+        return;
+    } else if (buffer_hook_.custom) {
+        in_hooks([&] { run_buffer_hook(*round_, config_.buffers, *buffer_hook_.custom); });
+    } else {
+        average_buffers(*round_, config_.buffers, Deadline::in(config_.idle_timeout_ms));
     }
-    std::optional<Error> failure;
-    const auto call = [&](size_t k, bool first) -> std::shared_ptr<Work> {
-        try {
-            return first ? buffer_hook_.custom->start(args[k]) : buffer_hook_.custom->then(args[k]);
-        } catch (Error &error) {
-            failure = error.in(cat("the buffer hook for buffer ", k, " on rank ", group_->rank()));
-            group_->abort(failure->text());
-            return nullptr;
-        }
-    };
-    in_hooks([&] {
-        for (size_t k = 0; k < args.size() && !failure; k++) works.push_back(call(k, true));
-        for (bool more = true; more;) {
-            more = false;
-            for (size_t k = 0; k < works.size(); k++) {
-                const std::shared_ptr<Work> work = std::move(works[k]);
-                if (!work) continue;
-                std::optional<Error> its = wait_to_the_end(*group_, *work);
-                if (!failure) failure = std::move(its);
-                if (!failure) works[k] = call(k, false);
-                more = more || works[k];
-            }
-        }
-    });
-    if (failure) throw *failure;
 }
 
 void Ddp::launch_full() {
