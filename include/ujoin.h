@@ -327,8 +327,9 @@ typedef struct ujoin_hyper {
 } ujoin_hyper;
 
 /** Bits of ujoin_param.flags. */
-enum ujoin_param_flag_value {
-    UJOIN_PARAM_FROZEN = 1 /**< zero only: not trained for now; zero_set_frozen changes it */
+enum ujoin_param_flag {
+    UJOIN_PARAM_FROZEN = 1, /**< zero: not trained for now; zero_set_frozen changes it */
+    UJOIN_PARAM_IGNORED = 2 /**< ddp: takes no part, is neither verified nor broadcast nor reduced; data may be NULL */
 };
 
 /** A parameter and its gradient in the program's memory, row-major. Given in arrays: fixed, hence the reserve. */
@@ -343,7 +344,7 @@ typedef struct ujoin_param {
     int32_t device_index;
     const int64_t *shape; /**< NULL = one dimension of `count` */
     int32_t ndim;
-    int32_t flags; /**< ujoin_param_flag_value */
+    int32_t flags; /**< ujoin_param_flag */
     uint64_t reserved[2];
 } ujoin_param;
 
@@ -665,19 +666,73 @@ enum ujoin_gradient_kind_value {
     UJOIN_GRADIENT_SUM = 2   /**< result = sum(g) / sum(n); the one for accumulation */
 };
 
+/** Ways to reduce a bucket. */
+typedef int32_t ujoin_comm_hook_kind;
+enum ujoin_comm_hook_kind_value {
+    UJOIN_COMM_HOOK_ALL_REDUCE = 1, /**< the gradients as they are */
+    UJOIN_COMM_HOOK_F16 = 2,        /**< f32 and f64 as f16 on the way; what is beyond 65504 becomes infinite */
+    UJOIN_COMM_HOOK_BF16 = 3,       /**< f32 and f64 as bf16 on the way */
+    UJOIN_COMM_HOOK_LOW_RANK = 4,   /**< matrices as low-rank factors with error feedback (PowerSGD) */
+    UJOIN_COMM_HOOK_CUSTOM = 5      /**< the program's functions */
+};
+
+/** When a buffer hook runs. */
+typedef int32_t ujoin_buffer_time;
+enum ujoin_buffer_time_value {
+    UJOIN_BUFFER_AFTER_FORWARD = 1, /**< in ujoin_ddp_finish (default) */
+    UJOIN_BUFFER_BEFORE_FORWARD = 2 /**< in ujoin_ddp_forward */
+};
+
 /** Options of ujoin_ddp_create. */
 typedef struct ujoin_ddp_options {
     size_t size;
     ujoin_division division;
     ujoin_gradient_kind gradient_kind;
-    int32_t no_initial_broadcast; /**< parameters are equal already: only verify names, shapes and types */
-    int32_t source_rank;          /**< whose parameters all start from; 0 = rank 0 */
-    size_t first_bucket_bytes;    /**< default 1 MiB */
-    size_t bucket_bytes;          /**< default 25 MiB */
-    int64_t idle_timeout_ms;      /**< without progress of the peers; default UJOIN_NEVER */
-    ujoin_destroy_fn release;     /**< once, when the memory is no longer touched, also if create fails */
+    int32_t find_unused;          /**< parameters may get no gradient in an iteration: finish takes them as unused */
+    int32_t static_graph;         /**< as find_unused, but each rank uses the same ones in every iteration */
+    int32_t bucket_view;          /**< the library has the gradients' memory: see ujoin_ddp_gradient */
+    int32_t no_buffer_broadcast;  /**< buffers are each rank's own during training */
+    int32_t no_initial_broadcast; /**< parameters and buffers are equal already: only verify names, shapes and types */
+    int32_t source_rank;          /**< whose parameters and buffers all start from; 0 = rank 0 */
+    const ujoin_buffer *buffers; /**< synchronised, not trained (running statistics); any type; memory borrowed as params */
+    size_t buffer_count;
+    size_t first_bucket_bytes; /**< default 1 MiB, or bucket_bytes where that is given and less */
+    size_t bucket_bytes;       /**< default 25 MiB */
+    int64_t idle_timeout_ms;   /**< without progress of the peers; default UJOIN_NEVER */
+    ujoin_destroy_fn release;  /**< once, when the memory is no longer touched, also if create fails */
     void *release_data;
 } ujoin_ddp_options;
+
+/** A bucket as a comm hook sees it, or a buffer as a buffer hook does. */
+typedef struct ujoin_bucket {
+    size_t size;
+    ujoin_group *group;    /**< borrowed, for this call */
+    ujoin_buffer buffer;   /**< this rank's undivided gradients, end to end; the hook leaves the result here */
+    const size_t *params;  /**< indices of the parameters in it; NULL for a buffer */
+    const size_t *offsets; /**< where each begins, in elements */
+    size_t param_count;
+    double divisor;      /**< of the sum over the ranks: size, active ranks or samples; see ujoin_ddp_set_comm_hook */
+    int64_t iteration;   /**< synchronised ones before it, those that this rank shadowed too */
+    int32_t index;       /**< of the bucket in the order of launch, or of the buffer; from 0 */
+    int32_t is_last;     /**< the last bucket or buffer of its iteration */
+    int32_t is_shadow;   /**< this rank has joined: the contribution is zero */
+    int32_t source_rank; /**< the lowest rank that has not joined: the buffers' source where there is no hook */
+} ujoin_bucket;
+
+/** A part of a comm hook: collectives on bucket->group, the same ones on every rank, shadows included. */
+typedef ujoin_status (*ujoin_bucket_fn)(void *user_data, const ujoin_bucket *bucket, ujoin_work **out_work);
+
+/** How buckets, or buffers, are reduced. */
+typedef struct ujoin_comm_hook {
+    size_t size;
+    ujoin_bucket_fn start; /**< custom: reduces now, or passes out work in flight, whose handle the library takes */
+    ujoin_bucket_fn then; /**< custom: when that work is complete; may pass out more, and is called again; NULL = nothing */
+    void *user_data;
+    ujoin_destroy_fn destroy;
+    int64_t start_iteration; /**< low rank: plain all-reduce before this one; default 1,000; negative = from the first on */
+    ujoin_comm_hook_kind kind; /**< default: custom if `start` is given, else all-reduce */
+    int32_t rank;              /**< low rank: of the factors; default 1 */
+} ujoin_comm_hook;
 
 /** What a reducer did. */
 typedef struct ujoin_ddp_report {
@@ -688,14 +743,15 @@ typedef struct ujoin_ddp_report {
     int64_t reduce_us;  /**< time that reductions took, all iterations */
     int64_t exposed_us; /**< of that, time spent waiting in finish: the rest was hidden */
     size_t bucket_count;
+    int32_t rebuilt;       /**< buckets follow the order in which gradients became ready */
     int32_t joined_uneven; /**< has been in a join context with uneven inputs */
-    int32_t reserved;
 } ujoin_ddp_report;
 
 /**
  * Makes a reducer for these parameters: verifies count, names, shapes and types over the ranks, then copies the source
- * rank's values to all. Parameters and gradients are borrowed until `release`. Buckets are filled in the reverse order of
- * the parameters, one type each.
+ * rank's values to all. Parameters, gradients and buffers are borrowed until `release`. Buckets of one type each are filled
+ * in the reverse order of the parameters; from the second synchronised iteration on in the order in which gradients became
+ * ready in the first one on the lowest rank that had one (not with find_unused).
  * UJOIN_E_MISMATCH on every rank: the text names the first difference and the ranks. UJOIN_E_INVALID: nothing to train,
  * a parameter without gradient memory, a gradient type other than the parameter's, a type that is no floating-point one.
  * @collective @blocking @since 0.1
@@ -711,7 +767,8 @@ UJOIN_API ujoin_joinable *ujoin_ddp_joinable(ujoin_ddp *ddp);
 
 /**
  * Begins an iteration on a batch of so many samples (0 is allowed: with UJOIN_DIVISION_SAMPLES its gradients are not even
- * read) and notifies the join context.
+ * read): notifies the join context and copies the buffers of the lowest rank that has not joined to all. While sync is off
+ * (ujoin_ddp_set_sync) it only counts: samples add up until the iteration that synchronises. Runs buffer hooks.
  * UJOIN_E_STATE: the last iteration is not finished (parameters without gradient are listed). UJOIN_E_EXHAUSTED.
  * @collective @blocking @since 0.1
  */
@@ -719,17 +776,61 @@ UJOIN_API ujoin_status ujoin_ddp_forward(ujoin_ddp *ddp, double samples);
 
 /**
  * Gradient `index` is complete; its bucket is reduced when it is full. Any order; different gradients from several
- * threads at once. UJOIN_E_STATE: ready twice, or outside of an iteration.
+ * threads at once. Runs comm hooks, one at a time. Without effect for an ignored parameter. UJOIN_E_STATE: ready twice,
+ * outside of an iteration, or a parameter that a static graph did not use in its first one.
  * @local @anythread @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ddp_ready(ujoin_ddp *ddp, size_t index);
 
 /**
  * Ends an iteration: waits for the reductions; gradients then hold the divided sum on every rank, also on joined ones.
- * UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun.
+ * With find_unused or static_graph a gradient that no rank used since the last synchronised iteration is left alone, one
+ * that others used counts as zeros here. Without sync nothing is reduced. Runs comm and buffer hooks.
+ * UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks disagree on how many
+ * iterations they accumulated, or on hooks.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ddp_finish(ujoin_ddp *ddp);
+
+/**
+ * 0: the next iterations accumulate (no reduction, no notice to the join context); 1: they synchronise again.
+ * The same on every rank. What was accumulated when a join context ends is not reduced. Not within an iteration.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ddp_set_sync(ujoin_ddp *ddp, int32_t enabled);
+
+/**
+ * Chooses how buckets are reduced; once, before the first iteration (else UJOIN_E_STATE), the same on every rank. The
+ * hook's functions run on the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows, ujoin_ctx_finish: `start` in
+ * the order of the buckets, then `then` bucket by bucket. The result is what they leave in the bucket: dividing is theirs.
+ * With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's share, n g / sum(n), and its divisor is 1 (0: no rank has
+ * a sample). A failing hook aborts the group. The hook is owned from this call on.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ddp_set_comm_hook(ujoin_ddp *ddp, const ujoin_comm_hook *hook);
+
+/**
+ * Replaces the broadcast of buffers: called for each buffer in each synchronised iteration, before or after forward; work
+ * that it passes out is complete when that call returns. Kinds: all-reduce (the average), custom. Shadowed by joined
+ * ranks. Once, before the first iteration. The hook is owned from this call on.
+ * @local @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_ddp_set_buffer_hook(ujoin_ddp *ddp, ujoin_buffer_time time, const ujoin_comm_hook *hook);
+
+/**
+ * Where gradient `index` lies: with bucket_view in the library's memory, gradients of one type side by side (zeros at the
+ * start, or what `grad` held), the same place as long as the reducer lives; else the caller's own. NULL: ignored.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void *ujoin_ddp_gradient(ujoin_ddp *ddp, size_t index);
+
+/**
+ * How many ranks used each parameter in the last synchronised iteration (joined ranks do not count; with a static graph in
+ * the first one). Writes at most `capacity` entries and returns the number of parameters. Without find_unused and
+ * static_graph all that are not ignored are taken as used by every active rank.
+ * @local @since 0.1
+ */
+UJOIN_API size_t ujoin_ddp_used(const ujoin_ddp *ddp, int32_t *out_ranks, size_t capacity);
 
 /**
  * Fills a struct (set its size) with counts, divisor and times.

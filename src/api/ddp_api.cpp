@@ -3,6 +3,7 @@
 #include "api/handles.hpp"
 #include "api/options.hpp"
 #include "ddp/reducer.hpp"
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <set>
@@ -41,14 +42,19 @@ size_t elements_of(const ujoin_param &param, const std::string &where, std::stri
     return product;
 }
 
-GradParam read_param(const ujoin_param &param, size_t index) {
+GradParam read_param(const ujoin_param &param, size_t index, bool needs_gradient) {
     GradParam result;
     result.name = param.name ? std::string(param.name) : std::to_string(index);
     const std::string where = cat("params[", index, "] (\"", result.name, "\")");
     if (param.device != UJOIN_DEVICE_HOST)
         fail(UJOIN_E_UNSUPPORTED, where, ".device is ", param.device, "; this version has host memory (0) only");
-    if (param.flags != 0) fail_invalid(where, ".flags is ", param.flags, "; this version has none");
+    if ((param.flags & ~UJOIN_PARAM_IGNORED) != 0)
+        fail_invalid(where, ".flags is ", param.flags, "; expected bits of ujoin_param_flag");
     if (param.reserved[0] != 0 || param.reserved[1] != 0) fail_invalid(where, ".reserved is not 0");
+    if (param.flags & UJOIN_PARAM_IGNORED) {
+        result.ignored = true;
+        return result;
+    }
     if (!dtype_known(param.dtype))
         fail_invalid(where, ".dtype is ", param.dtype, "; expected a value of ujoin_dtype_value");
     if (!dtype_is_float(param.dtype))
@@ -60,22 +66,23 @@ GradParam read_param(const ujoin_param &param, size_t index) {
     if (result.elements > std::numeric_limits<size_t>::max() / 2 / dtype_size(param.dtype))
         fail_invalid(where, " has ", result.elements, " elements, more than memory can hold");
     if (result.elements != 0 && !param.data) fail_invalid(where, ".data is NULL");
-    if (result.elements != 0 && !param.grad)
-        fail_invalid(where, ".grad is NULL; each parameter needs memory for its gradient");
+    if (result.elements != 0 && !param.grad && needs_gradient)
+        fail_invalid(where, ".grad is NULL; each parameter needs memory for its gradient, or use bucket_view");
+    if (param.shape && param.ndim > 1 && result.elements != 0) result.rows = static_cast<size_t>(param.shape[0]);
     result.data = param.data;
     result.grad = param.grad;
     result.dtype = param.dtype;
     return result;
 }
 
-std::vector<GradParam> read_params(const ujoin_param *params, size_t count) {
+std::vector<GradParam> read_params(const ujoin_param *params, size_t count, bool need_gradients) {
     if (count == 0) fail_invalid("count is 0; there is nothing to train");
     if (!params) fail_invalid("params is NULL");
     std::vector<GradParam> result;
     std::set<std::string> names;
     bool any = false;
     for (size_t i = 0; i < count; i++) {
-        result.push_back(read_param(params[i], i));
+        result.push_back(read_param(params[i], i, need_gradients));
         if (!names.insert(result.back().name).second)
             fail_invalid("params[", i, "].name is \"", result.back().name,
                          "\", the name of an earlier one too; names are unique");
@@ -85,19 +92,42 @@ std::vector<GradParam> read_params(const ujoin_param *params, size_t count) {
     return result;
 }
 
+std::vector<ujoin_buffer> read_buffers(const ujoin_buffer *buffers, size_t count) {
+    if (count != 0 && !buffers) fail_invalid("buffers is NULL, buffer_count is ", count);
+    for (size_t i = 0; i < count; i++) {
+        const ujoin_buffer &buffer = buffers[i];
+        const std::string where = cat("buffers[", i, "]");
+        if (buffer.device != UJOIN_DEVICE_HOST)
+            fail(UJOIN_E_UNSUPPORTED, where, ".device is ", buffer.device, "; this version has host memory (0) only");
+        if (buffer.reserved != 0) fail_invalid(where, ".reserved is not 0");
+        if (!dtype_known(buffer.dtype))
+            fail_invalid(where, ".dtype is ", buffer.dtype, "; expected a value of ujoin_dtype_value");
+        if (buffer.count != 0 && !buffer.data) fail_invalid(where, ".data is NULL");
+        if (buffer.count > std::numeric_limits<size_t>::max() / 2 / dtype_size(buffer.dtype))
+            fail_invalid(where, " has ", buffer.count, " elements, more than memory can hold");
+    }
+    return {buffers, buffers + count};
+}
+
 DdpConfig read_config(const Group &group, const ujoin_param *params, size_t count, const ujoin_ddp_options *given) {
     const ujoin_ddp_options options = api::read_options(given, "ujoin_ddp_options");
     DdpConfig config;
     config.division = api::choice(options.division, UJOIN_DIVISION_INITIAL, UJOIN_DIVISION_SAMPLES, "division");
     config.gradient_kind = api::choice(options.gradient_kind, UJOIN_GRADIENT_MEAN, UJOIN_GRADIENT_SUM, "gradient_kind");
+    config.find_unused = api::flag(options.find_unused, "find_unused");
+    config.static_graph = api::flag(options.static_graph, "static_graph");
+    config.bucket_view = api::flag(options.bucket_view, "bucket_view");
+    config.buffer_broadcast = !api::flag(options.no_buffer_broadcast, "no_buffer_broadcast");
     config.initial_broadcast = !api::flag(options.no_initial_broadcast, "no_initial_broadcast");
     config.source_rank = options.source_rank;
     if (config.source_rank < 0 || config.source_rank >= group.size())
         fail_invalid("source_rank is ", config.source_rank, "; the group has ranks 0 to ", group.size() - 1);
-    if (options.first_bucket_bytes != 0) config.first_bucket_bytes = options.first_bucket_bytes;
     if (options.bucket_bytes != 0) config.bucket_bytes = options.bucket_bytes;
+    config.first_bucket_bytes = std::min(config.first_bucket_bytes, config.bucket_bytes);
+    if (options.first_bucket_bytes != 0) config.first_bucket_bytes = options.first_bucket_bytes;
     config.idle_timeout_ms = duration_option(options.idle_timeout_ms, -1, "idle_timeout_ms");
-    config.params = read_params(params, count);
+    config.buffers = read_buffers(options.buffers, options.buffer_count);
+    config.params = read_params(params, count, !config.bucket_view);
     return config;
 }
 
@@ -119,7 +149,7 @@ ujoin_status ujoin_ddp_create(ujoin_group *group, const ujoin_param *params, siz
         } catch (const std::bad_alloc &) {
             local = Error(UJOIN_E_NO_MEMORY, "out of memory");
         }
-        std::shared_ptr<Ddp> ddp = Ddp::create(g, config, std::move(local), std::move(release));
+        std::shared_ptr<Ddp> ddp = Ddp::create(g, std::move(config), std::move(local), std::move(release));
         std::shared_ptr<Joinable> joinable = ddp->joinable();
         *out = new ujoin_ddp(std::move(ddp), std::move(joinable));
     });
@@ -142,6 +172,24 @@ ujoin_status ujoin_ddp_ready(ujoin_ddp *ddp, size_t index) {
 
 ujoin_status ujoin_ddp_finish(ujoin_ddp *ddp) {
     return api::guard("ujoin_ddp_finish", [&] { api::use(ddp, "ddp")->finish(); });
+}
+
+ujoin_status ujoin_ddp_set_sync(ujoin_ddp *ddp, int32_t enabled) {
+    return api::guard("ujoin_ddp_set_sync", [&] { api::use(ddp, "ddp")->set_sync(api::flag(enabled, "enabled")); });
+}
+
+void *ujoin_ddp_gradient(ujoin_ddp *ddp, size_t index) {
+    return api::guard_value<void *>("ujoin_ddp_gradient", nullptr, [&] { return api::use(ddp, "ddp")->gradient(index); });
+}
+
+size_t ujoin_ddp_used(const ujoin_ddp *ddp, int32_t *out_ranks, size_t capacity) {
+    return api::guard_value<size_t>("ujoin_ddp_used", 0, [&] {
+        const std::shared_ptr<Ddp> &of = api::use(ddp, "ddp");
+        if (capacity > 0 && !out_ranks) fail_invalid("out_ranks is NULL, capacity is ", capacity);
+        const std::vector<int32_t> used = of->used();
+        std::copy_n(used.begin(), std::min(capacity, used.size()), out_ranks);
+        return used.size();
+    });
 }
 
 ujoin_status ujoin_ddp_get_report(const ujoin_ddp *ddp, ujoin_ddp_report *out) {

@@ -15,36 +15,53 @@ void append_segment(std::vector<Segment> &list, void *data, size_t bytes) {
         list.push_back({data, bytes});
 }
 
-std::vector<Bucket> assign_buckets(const std::vector<GradParam> &params, size_t first_bytes, size_t bucket_bytes) {
+std::vector<size_t> backward_order(size_t params) {
+    std::vector<size_t> order(params);
+    std::iota(order.rbegin(), order.rend(), size_t{0});
+    return order;
+}
+
+std::vector<Bucket> assign_buckets(const std::vector<GradParam> &params, const std::vector<size_t> &order,
+                                   size_t first_bytes, size_t bucket_bytes) {
     struct Open {
         Bucket bucket;
+        size_t last = 0; ///< place in the walk
         bool first = true;
     };
     std::map<ujoin_dtype, Open> open;
-    std::vector<Bucket> buckets;
+    std::vector<Open> closed;
     const auto close = [&](Open &filling) {
-        buckets.push_back(std::move(filling.bucket));
+        filling.bucket.limit = filling.first ? first_bytes : bucket_bytes;
+        closed.push_back(std::move(filling));
         filling.bucket = {};
         filling.first = false;
     };
-    for (size_t i = params.size(); i-- > 0;) {
-        const GradParam &param = params[i];
+    for (size_t place = 0; place < order.size(); place++) {
+        const GradParam &param = params[order[place]];
         if (param.elements == 0) continue;
         Open &filling = open[param.dtype];
+        filling.last = place;
         filling.bucket.dtype = param.dtype;
-        filling.bucket.params.push_back(i);
+        filling.bucket.params.push_back(order[place]);
         filling.bucket.bytes += param.bytes();
         if (filling.bucket.bytes >= (filling.first ? first_bytes : bucket_bytes)) close(filling);
     }
     for (auto &[dtype, filling] : open)
         if (!filling.bucket.params.empty()) close(filling);
+    std::sort(closed.begin(), closed.end(), [](const Open &a, const Open &b) { return a.last < b.last; });
 
-    for (Bucket &bucket : buckets) {
-        std::reverse(bucket.params.begin(), bucket.params.end());
-        for (const size_t i : bucket.params) append_segment(bucket.gradients, params[i].grad, params[i].bytes());
+    std::vector<Bucket> buckets;
+    for (Open &done : closed) {
+        Bucket &bucket = done.bucket;
+        std::sort(bucket.params.begin(), bucket.params.end());
+        size_t offset = 0;
+        for (const size_t i : bucket.params) {
+            append_segment(bucket.gradients, params[i].grad, params[i].bytes());
+            bucket.offsets.push_back(offset);
+            offset += params[i].elements;
+        }
+        buckets.push_back(std::move(bucket));
     }
-    std::sort(buckets.begin(), buckets.end(),
-              [](const Bucket &a, const Bucket &b) { return a.params.front() > b.params.front(); });
     return buckets;
 }
 

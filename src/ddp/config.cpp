@@ -16,7 +16,14 @@ struct Note {
 };
 
 std::string value_of(const GradParam &param) {
+    if (param.ignored) return "(ignored)";
     return cat('"', param.name, "\" ", dtype_name(param.dtype), ' ', param.shape);
+}
+
+std::string buffers_text(const std::vector<ujoin_buffer> &buffers) {
+    std::vector<std::string> texts;
+    for (const ujoin_buffer &buffer : buffers) texts.push_back(cat(dtype_name(buffer.dtype), '[', buffer.count, ']'));
+    return texts.empty() ? "none" : join_list(texts);
 }
 
 Note note_of(const DdpConfig &config, const std::optional<Error> &local) {
@@ -29,15 +36,25 @@ Note note_of(const DdpConfig &config, const std::optional<Error> &local) {
     note.values = {std::to_string(config.params.size()), std::to_string(config.division),
                    std::to_string(config.gradient_kind), std::to_string(config.initial_broadcast ? 0 : 1),
                    std::to_string(config.source_rank),   std::to_string(config.first_bucket_bytes),
-                   std::to_string(config.bucket_bytes)};
+                   std::to_string(config.bucket_bytes),  std::to_string(config.find_unused),
+                   std::to_string(config.static_graph),  std::to_string(config.buffer_broadcast ? 0 : 1),
+                   buffers_text(config.buffers)};
     for (const GradParam &param : config.params) note.values.push_back(value_of(param));
     return note;
 }
 
 std::string name_of_value(size_t index) {
-    static constexpr const char *names[] = {
-        "the number of parameters", "division",    "gradient_kind", "no_initial_broadcast", "source_rank",
-        "first_bucket_bytes",       "bucket_bytes"};
+    static constexpr const char *names[] = {"the number of parameters",
+                                            "division",
+                                            "gradient_kind",
+                                            "no_initial_broadcast",
+                                            "source_rank",
+                                            "first_bucket_bytes",
+                                            "bucket_bytes",
+                                            "find_unused",
+                                            "static_graph",
+                                            "no_buffer_broadcast",
+                                            "buffers"};
     constexpr size_t count = std::size(names);
     return index < count ? names[index] : cat("parameter ", index - count);
 }

@@ -1,64 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the program calls; the rounds that they begin and end are in rounds.cpp.
 #include "ddp/reducer.hpp"
+#include "base/checksum.hpp"
+#include "ddp/participant.hpp"
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <map>
 
 namespace ujoin {
-namespace {
 
-constexpr size_t no_bucket = static_cast<size_t>(-1);
-
-} // namespace
-
-/// The reducer as a join context sees it. The context may outlive the reducer, whose memory it must not hold on to.
-class Ddp::Participant : public Joinable {
-  public:
-    explicit Participant(std::shared_ptr<Group> group) : Joinable(std::move(group), "ddp") {}
-    void serve(const std::shared_ptr<Ddp> &owner) { owner_ = owner; }
-
-    void check_between_uses() const override { owner()->check_between_iterations(); }
-    void main_hook(const HookArgs &) override { owner()->shadow(); }
-    void post_hook(const HookArgs &args) override {
-        const std::shared_ptr<Ddp> ddp = owner();
-        if (!args.is_last_joiner) {
-            const std::scoped_lock lock(ddp->mutex_);
-            ddp->joined_uneven_ = true;
-        }
-        ddp->broadcast_parameters(args.authoritative_rank);
-    }
-
-  private:
-    std::shared_ptr<Ddp> owner() const {
-        std::shared_ptr<Ddp> ddp = owner_.lock();
-        if (!ddp)
-            fail_state(
-                "rank ", group()->rank(),
-                ": the gradient reducer was destroyed while its join context was armed; destroy it after ujoin_ctx_finish");
-        return ddp;
-    }
-    std::weak_ptr<Ddp> owner_;
-};
-
-/// Keeps the memory of one operation until it is complete, and notes when that was.
-struct Ddp::InFlight {
-    std::shared_ptr<Borrowed> borrowed;
-    size_t bucket;
-
-    static void done(void *self) {
-        const std::unique_ptr<InFlight> flight(static_cast<InFlight *>(self));
-        flight->borrowed->finished_ns[flight->bucket].store(now_ns(), std::memory_order_relaxed);
-    }
-};
-
-std::shared_ptr<Ddp> Ddp::create(std::shared_ptr<Group> group, const DdpConfig &config, std::optional<Error> local,
+std::shared_ptr<Ddp> Ddp::create(std::shared_ptr<Group> group, DdpConfig config, std::optional<Error> local,
                                  Release release) {
-    auto borrowed = std::make_shared<Borrowed>();
-    borrowed->release = std::move(release);
+    auto loan = std::make_shared<Loan>();
+    loan->release = std::move(release);
     std::shared_ptr<Ddp> ddp;
     if (!local) {
         try {
-            check_gradients_apart(config.params);
-            ddp = std::shared_ptr<Ddp>(new Ddp(group, config, borrowed));
+            ddp = std::shared_ptr<Ddp>(new Ddp(group, config, loan));
         } catch (Error &error) {
             local = error.in(cat("rank ", group->rank()));
         } catch (const std::bad_alloc &) {
@@ -66,36 +25,72 @@ std::shared_ptr<Ddp> Ddp::create(std::shared_ptr<Group> group, const DdpConfig &
         }
     }
     agree_on_config(*group, config, local);
-    if (config.initial_broadcast) ddp->broadcast_parameters(config.source_rank);
+    if (config.initial_broadcast) ddp->broadcast_state(config.source_rank);
     const auto participant = std::make_shared<Participant>(std::move(group));
     participant->serve(ddp);
     ddp->joinable_ = participant;
     return ddp;
 }
 
-Ddp::Ddp(std::shared_ptr<Group> group, DdpConfig config, std::shared_ptr<Borrowed> borrowed)
-    : group_(std::move(group)), config_(std::move(config)), borrowed_(std::move(borrowed)) {
-    borrowed_->buckets = assign_buckets(config_.params, config_.first_bucket_bytes, config_.bucket_bytes);
-    borrowed_->finished_ns = std::vector<std::atomic<int64_t>>(borrowed_->buckets.size());
-    for (const GradParam &param : config_.params) append_segment(borrowed_->parameters, param.data, param.bytes());
-    bucket_of_.assign(config_.params.size(), no_bucket);
-    for (size_t b = 0; b < borrowed_->buckets.size(); b++)
-        for (const size_t i : borrowed_->buckets[b].params) bucket_of_[i] = b;
-    ready_.resize(config_.params.size());
-    unfilled_.resize(borrowed_->buckets.size());
-    submitted_ns_.resize(borrowed_->buckets.size());
-    works_.reserve(borrowed_->buckets.size());
+Ddp::Ddp(std::shared_ptr<Group> group, DdpConfig config, std::shared_ptr<Loan> loan)
+    : group_(std::move(group)), config_(std::move(config)), loan_(std::move(loan)) {
+    loan_->params = config_.params;
+    if (config_.bucket_view) give_gradients_memory();
+    const std::vector<GradParam> &params = loan_->params;
+    check_gradients_apart(params);
+    for (const GradParam &param : params)
+        if (!param.ignored) append_segment(state_, param.data, param.bytes());
+    for (const ujoin_buffer &buffer : config_.buffers) {
+        append_segment(state_, buffer.data, buffer.count * dtype_size(buffer.dtype));
+        append_segment(buffer_memory_, buffer.data, buffer.count * dtype_size(buffer.dtype));
+    }
+    loan_->low_rank.resize(params.size());
+    used_.assign(params.size(), false);
+    ready_.assign(params.size(), false);
+    awaited_.assign(params.size(), false);
+    used_by_.assign(params.size(), 0);
+    install(assign_buckets(params, backward_order(params.size()), config_.first_bucket_bytes, config_.bucket_bytes));
 }
 
-void Ddp::broadcast_parameters(int32_t root) {
-    if (group_->size() == 1) return;
-    OpArgs op;
-    op.kind = OpKind::broadcast;
-    op.dtype = UJOIN_U8;
-    op.root = root;
-    op.recv = Memory(borrowed_->parameters.data(), borrowed_->parameters.size());
-    op.count = op.recv.bytes();
-    group_->run(op, Deadline::in(config_.idle_timeout_ms));
+/// Operations of the library's own keep what they use. Those of a hook do not: nothing may be in flight on freed memory.
+Ddp::~Ddp() {
+    const auto waits = [](const auto &flight) { return flight->must_be_waited_for(); };
+    if (std::none_of(flights_.begin(), flights_.end(), waits)) return;
+    group_->abort("a gradient reducer was destroyed while its comm hook had work in flight");
+    for (const std::shared_ptr<Reduction> &flight : flights_) flight->wait(*group_);
+}
+
+/// One block for each type, so that neighbours are adjacent whatever the buckets are. They never move.
+void Ddp::give_gradients_memory() {
+    std::map<ujoin_dtype, size_t> bytes;
+    for (const GradParam &param : loan_->params) bytes[param.dtype] += param.bytes();
+    std::map<ujoin_dtype, char *> next;
+    loan_->gradients.reserve(bytes.size());
+    for (const auto &[dtype, size] : bytes) next[dtype] = loan_->gradients.emplace_back(size).data();
+    for (GradParam &param : loan_->params) {
+        if (param.ignored) continue;
+        char *to = next[param.dtype];
+        if (param.grad) std::memcpy(to, param.grad, param.bytes());
+        param.grad = to;
+        next[param.dtype] += param.bytes();
+    }
+}
+
+void Ddp::install(Buckets buckets) {
+    buckets_ = std::make_shared<const Buckets>(std::move(buckets));
+    bucket_of_.assign(loan_->params.size(), no_bucket);
+    for (size_t b = 0; b < buckets_->size(); b++)
+        for (const size_t i : (*buckets_)[b].params) bucket_of_[i] = b;
+    unfilled_.assign(buckets_->size(), 0);
+    flights_.reserve(buckets_->size());
+    loan_->scratch.resize(std::max(loan_->scratch.size(), buckets_->size()));
+}
+
+/// A hook that calls back would wait for itself.
+Ddp::Lock Ddp::enter() const {
+    if (in_hook_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+        fail_state("rank ", group_->rank(), ": a hook of a gradient reducer may not call that reducer");
+    return Lock(mutex_);
 }
 
 ujoin_status Ddp::forward(double samples) {
@@ -103,149 +98,131 @@ ujoin_status Ddp::forward(double samples) {
         fail_invalid("rank ", group_->rank(), ": samples is ", samples, "; expected 0 or more");
     group_->check_usable();
     check_between_iterations();
-    const ujoin_status status = joinable_->notify();
-    if (status == UJOIN_JOINED) return status;
-    begin(samples);
+    if (sync_ && joinable_->notify() == UJOIN_JOINED) return UJOIN_JOINED;
+    const Lock lock = enter();
+    samples_ += samples;
+    window_++;
+    reducing_ = sync_;
+    if (sync_) begin_round(false);
+    begin_iteration();
     return UJOIN_OK;
 }
 
-void Ddp::begin(double samples) {
-    const std::scoped_lock lock(mutex_);
-    samples_ = samples;
-    std::fill(ready_.begin(), ready_.end(), false);
-    not_ready_ = ready_.size();
-    for (size_t b = 0; b < unfilled_.size(); b++) unfilled_[b] = borrowed_->buckets[b].params.size();
-    works_.clear();
-    iterating_ = true;
-}
-
 void Ddp::check_between_iterations() const {
-    const std::scoped_lock lock(mutex_);
+    const Lock lock = enter();
     if (!iterating_) return;
     fail_state("rank ", group_->rank(), ": the last iteration is not finished; ",
-               not_ready_ ? missing() : "all gradients are ready: call ujoin_ddp_finish first");
+               reducing_ && not_ready_ ? missing() : "call ujoin_ddp_finish first");
 }
 
 std::string Ddp::missing() const {
     constexpr size_t shown = 8;
     std::vector<std::string> names;
     for (size_t i = 0; i < ready_.size() && names.size() < shown; i++)
-        if (!ready_[i]) names.push_back(cat(i, " (\"", config_.params[i].name, "\")"));
+        if (awaited_[i] && !ready_[i]) names.push_back(cat(i, " (\"", loan_->params[i].name, "\")"));
     if (not_ready_ > names.size()) names.push_back(cat("and ", not_ready_ - names.size(), " more"));
-    return cat("no gradient is ready for parameter ", join_list(names),
-               ": call ujoin_ddp_ready for each, then ujoin_ddp_finish");
+    return cat("no gradient is ready for parameter ", join_list(names), ": call ujoin_ddp_ready for each, then ",
+               "ujoin_ddp_finish; if they are not used in every iteration, create the reducer with find_unused");
 }
 
 void Ddp::ready(size_t index) {
     if (index >= bucket_of_.size())
         fail_invalid("rank ", group_->rank(), ": index is ", index, "; the reducer has ", bucket_of_.size(), " parameters");
     group_->check_usable();
-    const std::scoped_lock lock(mutex_);
-    if (!iterating_)
-        fail_state("rank ", group_->rank(), ": parameter ", index, " (\"", config_.params[index].name,
-                   "\") is ready outside of an iteration; call ujoin_ddp_forward first");
-    if (ready_[index])
-        fail_state("rank ", group_->rank(), ": parameter ", index, " (\"", config_.params[index].name,
-                   "\") is ready already in this iteration; its reduction may have begun");
+    const Lock lock = enter();
+    if (loan_->params[index].ignored) return;
+    const auto refuse = [&](const char *why) {
+        fail_state("rank ", group_->rank(), ": parameter ", index, " (\"", loan_->params[index].name, "\") ", why);
+    };
+    if (!iterating_) refuse("is ready outside of an iteration; call ujoin_ddp_forward first");
+    if (ready_[index]) refuse("is ready already in this iteration; its reduction may have begun");
+    const bool late = config_.static_graph && own_graph_.empty() && rounds_ > 1 && used_by_[index] == 0;
+    if (reducing_ && (!awaited_[index] || late))
+        refuse("was not used in the first iteration, but the graph is static; create the reducer with find_unused alone");
     ready_[index] = true;
+    used_[index] = true;
+    if (!reducing_) return;
     not_ready_--;
+    note_order(index);
     if (bucket_of_[index] == no_bucket) return;
     unfilled_[bucket_of_[index]]--;
-    while (works_.size() < unfilled_.size() && unfilled_[works_.size()] == 0) launch(works_, works_.size(), false);
-}
-
-void Ddp::launch(Works &works, size_t bucket, bool shadow) {
-    const Bucket &what = borrowed_->buckets[bucket];
-    OpArgs op;
-    op.kind = OpKind::all_reduce;
-    op.dtype = what.dtype;
-    op.recv = Memory(what.gradients.data(), what.gradients.size());
-    op.count = what.bytes / dtype_size(what.dtype);
-    op.shadow = shadow;
-    op.weight = shadow ? 0 : samples_;
-    if (config_.division == UJOIN_DIVISION_INITIAL) op.divide = Divide::ranks;
-    if (config_.division == UJOIN_DIVISION_ACTIVE) op.divide = Divide::contributors;
-    if (config_.division == UJOIN_DIVISION_SAMPLES) {
-        op.divide = Divide::weight;
-        if (config_.gradient_kind == UJOIN_GRADIENT_MEAN) op.scale = op.weight;
-    }
-    auto flight = std::make_unique<InFlight>(InFlight{borrowed_, bucket});
-    submitted_ns_[bucket] = now_ns();
-    works.push_back(group_->submit_idle(op, config_.idle_timeout_ms, Release(&InFlight::done, flight.release())));
+    launch_full();
 }
 
 void Ddp::finish() {
-    std::unique_lock lock(mutex_);
-    if (!iterating_ || not_ready_ != 0) {
+    const int64_t start_ns = now_ns();
+    const Lock lock = enter();
+    const bool may_lack = config_.finds_unused() && own_graph_.empty();
+    if (!iterating_ || (reducing_ && not_ready_ != 0 && !may_lack)) {
         group_->check_usable();
         if (!iterating_) fail_state("rank ", group_->rank(), ": no iteration was begun; call ujoin_ddp_forward first");
         fail_state("rank ", group_->rank(), ": ", missing());
     }
     iterating_ = false; // whatever comes now: this one is over
-    Works works = std::move(works_);
-    works_.clear();
-    lock.unlock();
-    const int64_t start_ns = now_ns();
-    const OpOutcome outcome = complete(std::move(works), false);
-    lock.lock();
+    if (!reducing_) return;
+    complete();
     exposed_ns_ += now_ns() - start_ns;
     iterations_++;
-    account(outcome);
 }
 
-/// Launches the buckets that are not in flight (in an iteration those whose launch failed) and waits for all.
-OpOutcome Ddp::complete(Works works, bool shadow) {
-    try {
-        while (works.size() < borrowed_->buckets.size()) launch(works, works.size(), shadow);
-    } catch (const Error &) {
-        settle(works); // throws the first cause, if one of these has it
-        throw;
+void Ddp::set_sync(bool enabled) {
+    const Lock lock = enter();
+    if (iterating_)
+        fail_state("rank ", group_->rank(), ": an iteration is not finished; change synchronisation between iterations");
+    sync_ = enabled;
+}
+
+void Ddp::check_before_first(const char *what) const {
+    if (rounds_ != 0 || iterating_ || window_ != 0)
+        fail_state("rank ", group_->rank(), ": iterations have begun; set the ", what, " before the first one");
+}
+
+void Ddp::set_comm_hook(HookChoice hook) {
+    const Lock lock = enter();
+    check_before_first("comm hook");
+    if (hook_set_) fail_state("rank ", group_->rank(), ": the comm hook is set already; a reducer has one");
+    hook_ = std::move(hook);
+    hook_set_ = true;
+}
+
+void Ddp::set_buffer_hook(ujoin_buffer_time time, HookChoice hook) {
+    const Lock lock = enter();
+    check_before_first("buffer hook");
+    if (buffer_time_ != 0) fail_state("rank ", group_->rank(), ": the buffer hook is set already; a reducer has one");
+    if (hook.kind == UJOIN_COMM_HOOK_ALL_REDUCE)
+        for (size_t k = 0; k < config_.buffers.size(); k++)
+            if (config_.buffers[k].dtype == UJOIN_U8)
+                fail_invalid("buffers[", k, "] is u8: bytes cannot be averaged; give a hook of your own");
+    buffer_hook_ = std::move(hook);
+    buffer_time_ = time;
+}
+
+/// What all ranks must have set alike.
+uint32_t Ddp::hook_digest() const {
+    Checksum sum;
+    for (const HookChoice *hook : {&hook_, &buffer_hook_}) {
+        sum.word(static_cast<uint64_t>(hook->kind));
+        if (hook->kind != UJOIN_COMM_HOOK_LOW_RANK) continue;
+        sum.word(static_cast<uint64_t>(hook->start_iteration));
+        sum.word(static_cast<uint64_t>(hook->rank));
     }
-    return settle(works);
+    sum.word(static_cast<uint64_t>(buffer_time_));
+    return sum.folded();
 }
 
-OpOutcome Ddp::settle(const Works &works) {
-    std::optional<Error> failure;
-    for (const std::shared_ptr<Work> &work : works) {
-        while (!work->done() || !failure) {
-            try {
-                work->wait(-1);
-                break;
-            } catch (const Error &error) {
-                if (!failure) failure = error;
-                // The interrupt check ends a wait, not the operation. No memory may be in use when the caller gets it back.
-                if (!work->done()) group_->abort(error.text());
-            }
-        }
-    }
-    if (failure) throw *failure;
-    return works.empty() ? OpOutcome{} : works.front()->outcome();
+void *Ddp::gradient(size_t index) const {
+    if (index >= loan_->params.size())
+        fail_invalid("index is ", index, "; the reducer has ", loan_->params.size(), " parameters");
+    return loan_->params[index].ignored ? nullptr : loan_->params[index].grad;
 }
 
-void Ddp::account(const OpOutcome &outcome) {
-    int64_t before = 0;
-    for (size_t b = 0; b < submitted_ns_.size(); b++) {
-        const int64_t end = borrowed_->finished_ns[b].load(std::memory_order_relaxed);
-        reduce_ns_ += std::max<int64_t>(0, end - std::max(submitted_ns_[b], before));
-        before = std::max(before, end);
-    }
-    total_samples_ = outcome.weight;
-    if (config_.division == UJOIN_DIVISION_INITIAL) divisor_ = group_->size();
-    if (config_.division == UJOIN_DIVISION_ACTIVE) divisor_ = outcome.contributors;
-    if (config_.division == UJOIN_DIVISION_SAMPLES) divisor_ = outcome.weight;
-    if (outcome.contributors < group_->size()) joined_uneven_ = true;
-}
-
-/// The operations of one iteration, for a rank that has joined: it contributes nothing and gets the result, so that an
-/// optimizer that follows steps its part with the same gradients as everybody.
-void Ddp::shadow() {
-    const OpOutcome outcome = complete({}, true);
-    const std::scoped_lock lock(mutex_);
-    account(outcome);
+std::vector<int32_t> Ddp::used() const {
+    const Lock lock = enter();
+    return used_by_;
 }
 
 ujoin_ddp_report Ddp::report() const {
-    const std::scoped_lock lock(mutex_);
+    const Lock lock = enter();
     ujoin_ddp_report report{};
     report.size = sizeof report;
     report.iterations = iterations_;
@@ -253,7 +230,8 @@ ujoin_ddp_report Ddp::report() const {
     report.samples = total_samples_;
     report.reduce_us = reduce_ns_ / 1000;
     report.exposed_us = exposed_ns_ / 1000;
-    report.bucket_count = borrowed_->buckets.size();
+    report.bucket_count = buckets_->size();
+    report.rebuilt = rebuilt_ ? 1 : 0;
     report.joined_uneven = joined_uneven_ ? 1 : 0;
     return report;
 }

@@ -2,12 +2,16 @@
 #pragma once
 #include "ddp/bucket.hpp"
 #include "ddp/config.hpp"
+#include "ddp/hook.hpp"
+#include "ddp/reduction.hpp"
+#include "ddp/round.hpp"
 #include "join/joinable.hpp"
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace ujoin {
@@ -18,62 +22,99 @@ class Ddp {
   public:
     /// `local`: what is wrong with this rank's arguments. The ranks compare notes before anything is written, so that every
     /// one of them fails if one does. `release` runs when no memory of the program is touched any more, also on failure.
-    static std::shared_ptr<Ddp> create(std::shared_ptr<Group> group, const DdpConfig &config, std::optional<Error> local,
+    static std::shared_ptr<Ddp> create(std::shared_ptr<Group> group, DdpConfig config, std::optional<Error> local,
                                        Release release);
+    ~Ddp();
+    Ddp(const Ddp &) = delete;
+    Ddp &operator=(const Ddp &) = delete;
 
     /// UJOIN_OK; UJOIN_JOINED in a hook of a rank that has joined, where no iteration begins.
     ujoin_status forward(double samples);
     void ready(size_t index);
     void finish();
+    void set_sync(bool enabled);
+    void set_comm_hook(HookChoice hook);
+    void set_buffer_hook(ujoin_buffer_time time, HookChoice hook);
+    void *gradient(size_t index) const;
+    std::vector<int32_t> used() const;
     ujoin_ddp_report report() const;
 
     const std::shared_ptr<Joinable> &joinable() const { return joinable_; }
-    const std::vector<Bucket> &buckets() const { return borrowed_->buckets; }
+    const Buckets &buckets() const { return *buckets_; }
 
   private:
     class Participant;
-    struct InFlight;
-    using Works = std::vector<std::shared_ptr<Work>>;
+    using Lock = std::unique_lock<std::mutex>;
 
-    /// What operations in flight keep alive beyond the reducer: the lists of memory, and the notice that ends the loan.
-    struct Borrowed {
-        Release release; ///< destroyed last
-        std::vector<Bucket> buckets;
-        std::vector<Segment> parameters;               ///< all of them, in order
-        std::vector<std::atomic<int64_t>> finished_ns; ///< by bucket
-    };
-
-    Ddp(std::shared_ptr<Group> group, DdpConfig config, std::shared_ptr<Borrowed> borrowed);
-    void broadcast_parameters(int32_t root);
+    Ddp(std::shared_ptr<Group> group, DdpConfig config, std::shared_ptr<Loan> loan);
+    void give_gradients_memory();
+    void install(Buckets buckets);
+    Lock enter() const;
+    void broadcast_state(int32_t root);
+    void broadcast(const std::vector<Segment> &memory, int32_t root);
     void shadow();
+    void leave_context(bool shadowed);
     void check_between_iterations() const;
-    void begin(double samples);
-    void launch(Works &works, size_t bucket, bool shadow);
-    OpOutcome complete(Works works, bool shadow);
-    OpOutcome settle(const Works &works);
-    void account(const OpOutcome &outcome);
+    void check_before_first(const char *what) const;
+    uint32_t hook_digest() const;
     std::string missing() const;
+
+    // The lock is held in all that follows.
+    void begin_iteration();
+    void begin_round(bool shadow);
+    void rebuild(int32_t order_rank);
+    void synchronise_buffers(ujoin_buffer_time now);
+    void note_order(size_t index);
+    void launch_full();
+    void launch(size_t bucket);
+    template <class Body> void in_hooks(Body &&body);
+    void complete();
+    void reduce_all();
+    void exchange_usage();
+    std::optional<Error> settle();
+    void account();
 
     std::shared_ptr<Group> group_;
     DdpConfig config_;
-    std::shared_ptr<Borrowed> borrowed_;
+    std::shared_ptr<Loan> loan_;
     std::shared_ptr<Joinable> joinable_;
+    std::vector<Segment> state_; ///< parameters and buffers, in order
+    std::vector<Segment> buffer_memory_;
+    std::shared_ptr<const Buckets> buckets_;
     std::vector<size_t> bucket_of_; ///< by parameter
+    HookChoice hook_;
+    HookChoice buffer_hook_;
+    bool hook_set_ = false;
+    ujoin_buffer_time buffer_time_ = 0; ///< 0 = no hook
 
-    mutable std::mutex mutex_; ///< guards what follows: ready comes from any thread
+    mutable std::mutex mutex_;                       ///< guards what follows: ready comes from any thread
+    mutable std::atomic<std::thread::id> in_hook_{}; ///< the thread that runs a hook, under the mutex
+    bool sync_ = true;
     bool iterating_ = false;
-    double samples_ = 0;
+    bool reducing_ = false;        ///< this iteration synchronises
+    int64_t window_ = 0;           ///< iterations since the last synchronised one, the present one included
+    double samples_ = 0;           ///< in them
+    std::vector<bool> used_;       ///< by parameter: in them
     std::vector<bool> ready_;      ///< by parameter
-    size_t not_ready_ = 0;         ///< parameters
-    std::vector<size_t> unfilled_; ///< by bucket: gradients that are not ready
-    Works works_;                  ///< in flight, by bucket
-    std::vector<int64_t> submitted_ns_;
+    std::vector<bool> awaited_;    ///< by parameter: must become ready; others may if usage is found out
+    size_t not_ready_ = 0;         ///< awaited parameters
+    std::vector<size_t> unfilled_; ///< by bucket: awaited gradients that are not ready
+    std::unique_ptr<Round> round_;
+    std::vector<std::shared_ptr<Reduction>> flights_; ///< launched, by bucket
+
+    int64_t rounds_ = 0;                          ///< synchronised iterations, shadows included: the same on every rank
+    std::vector<size_t> order_;                   ///< in which gradients became ready in the first round
+    std::vector<bool> own_graph_;                 ///< static graph: what this rank uses; empty until its first iteration
+    std::vector<int32_t> used_by_;                ///< by parameter: ranks, in the last round (static graph: in the first)
+    std::shared_ptr<std::vector<int32_t>> usage_; ///< on its way to become that
+    std::shared_ptr<Work> usage_work_;
 
     int64_t iterations_ = 0;
     double divisor_ = 0;
     double total_samples_ = 0;
     int64_t reduce_ns_ = 0;
     int64_t exposed_ns_ = 0;
+    bool rebuilt_ = false;
     bool joined_uneven_ = false;
 };
 

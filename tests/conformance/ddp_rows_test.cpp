@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient reduction in join contexts: rows D-01 to D-03, J-15, cases JOIN-01, JOIN-04, DDP-02. Ranks are threads, then
+// Gradient reduction in join contexts: rows D-01 to D-03, D-16 to D-19, D-43, J-15, cases JOIN-01, JOIN-04, DDP-02. Ranks are threads, then
 // processes. Models are written out by hand: a linear layer without bias under the loss sum(W x), whose gradient is the sum
 // of the inputs, whatever the weights.
 #include "harness/ddp_kit.hpp"
@@ -13,22 +13,6 @@
 using namespace ddp_kit;
 
 namespace {
-
-enum class Ranks { threads, processes };
-
-void run(Ranks kind, int size, const Body &body) {
-    if (kind == Ranks::threads)
-        with_threads(size, body);
-    else
-        with_processes(size, body);
-}
-
-CtxPtr make_ctx(const std::vector<ujoin_joinable *> &joinables) {
-    ujoin_ctx *ctx = nullptr;
-    const ujoin_status status = ujoin_ctx_create(joinables.data(), joinables.size(), nullptr, &ctx);
-    EXPECT_EQ(status, UJOIN_OK) << ujoin_last_error();
-    return CtxPtr(ctx);
-}
 
 /// A layer of out x in weights.
 struct Linear {
@@ -62,15 +46,6 @@ class DdpRows : public testing::TestWithParam<std::tuple<Ranks, int>> {
     static Ranks kind() { return std::get<0>(GetParam()); }
     static int size() { return std::get<1>(GetParam()); }
 };
-
-std::string name_of(const testing::TestParamInfo<std::tuple<Ranks, int>> &info) {
-    return (std::get<0>(info.param) == Ranks::threads ? "threads_" : "processes_") +
-           std::to_string(std::get<1>(info.param));
-}
-
-std::string kind_name(const testing::TestParamInfo<Ranks> &info) {
-    return info.param == Ranks::threads ? "threads" : "processes";
-}
 
 /// Rank 0 runs 3 iterations, the others 5, each with gradient 50; what each iteration leaves in the gradient.
 void run_5x5(Ranks kind, int size, ujoin_division division, const std::function<float(int iteration)> &expected) {
@@ -239,7 +214,7 @@ int32_t owner_of(const ujoin_zero *zero, size_t param) {
 
 } // namespace
 
-TEST_P(DdpCases, JOIN_04_a_joined_rank_steps_its_shard_with_the_reduced_gradients) {
+TEST_P(DdpCases, JOIN_04_D_44_a_joined_rank_steps_its_shard_with_the_reduced_gradients) {
     for (const ujoin_division division : {UJOIN_DIVISION_INITIAL, UJOIN_DIVISION_ACTIVE}) {
         run(GetParam(), 2, [&](ujoin_group *group, int rank) {
             std::vector<Tensor> tensors{{"p0", 1}, {"p1", 1}};
@@ -288,7 +263,7 @@ TEST_P(DdpCases, J_15_ddp_and_zero_on_5_and_6_inputs) {
     });
 }
 
-TEST_P(DdpCases, DDP_02_different_parameter_lists_are_reported_on_every_rank) {
+TEST_P(DdpCases, DDP_02_D_34_D_35_different_parameter_lists_are_reported_on_every_rank) {
     run(GetParam(), 2, [](ujoin_group *group, int rank) {
         const auto expect_mismatch = [&](std::vector<Tensor> tensors, const std::vector<std::string> &words) {
             for (Tensor &tensor : tensors) {
@@ -500,6 +475,111 @@ TEST_P(DdpCases, throw_mode_begins_no_iteration_when_a_rank_is_exhausted) {
             EXPECT_EQ(report_of(ddp.get()).iterations, 3 * (pass + 1));
         }
         ASSERT_UJOIN_OK(reduce(ddp.get(), 1)); // nothing is broken
+    });
+}
+
+TEST_P(DdpCases, D_16_D_17_throw_mode_with_a_reduction_inside_the_forward_pass) {
+    run(GetParam(), 3, [](ujoin_group *group, int rank) {
+        Linear model(2, 2);
+        const DdpPtr ddp = make_ddp(group, model.tensors, ddp_options());
+        ASSERT_TRUE(ddp);
+        ujoin_ctx_options options{};
+        options.size = sizeof options;
+        options.throw_on_exhausted = 1;
+        const CtxPtr ctx = make_ctx({ujoin_ddp_joinable(ddp.get())}, &options);
+        ASSERT_UJOIN_OK(ujoin_ctx_start(ctx.get()));
+        ujoin_status status = UJOIN_OK;
+        int done = 0;
+        for (int t = 0; t < (rank == 0 ? 10 : 5) && status == UJOIN_OK; t++) {
+            status = ujoin_ddp_forward(ddp.get(), 1);
+            if (status != UJOIN_OK) break;
+            float statistics[2] = {1, static_cast<float>(rank)}; // as synchronised batch-norm does
+            const ujoin_buffer buffer{statistics, 2, UJOIN_F32, 0, 0, 0};
+            ASSERT_UJOIN_OK(ujoin_all_reduce(group, nullptr, &buffer, UJOIN_SUM, nullptr, nullptr));
+            EXPECT_EQ(statistics[0], 3);
+            std::fill_n(model.grad(), 4, statistics[1] / statistics[0] + static_cast<float>(rank));
+            ASSERT_UJOIN_OK(ujoin_ddp_ready(ddp.get(), 0));
+            ASSERT_UJOIN_OK(ujoin_ddp_finish(ddp.get()));
+            model.sgd(0.5F);
+            done++;
+        }
+        if (status == UJOIN_OK) status = ujoin_ctx_finish(ctx.get());
+        EXPECT_EQ(status, UJOIN_E_EXHAUSTED);
+        const std::string text = ujoin_last_error();
+        EXPECT_NE(text.find(rank == 0 ? "found at least one rank that exhausted" : "exhausted all inputs"),
+                  std::string::npos)
+            << text;
+        EXPECT_EQ(done, 5);
+        EXPECT_EQ(model.weight()[3], -5) << "five steps of 0.5 times 2";
+    });
+}
+
+TEST_P(DdpCases, D_18_a_disabled_context_over_even_inputs) {
+    run(GetParam(), 3, [](ujoin_group *group, int rank) {
+        Linear model(1, 1);
+        const DdpPtr ddp = make_ddp(group, model.tensors, ddp_options());
+        ASSERT_TRUE(ddp);
+        ujoin_ctx_options options{};
+        options.size = sizeof options;
+        options.disabled = 1;
+        const CtxPtr ctx = make_ctx({ujoin_ddp_joinable(ddp.get())}, &options);
+        ASSERT_UJOIN_OK(ujoin_ctx_start(ctx.get()));
+        for (int t = 0; t < 5; t++) {
+            model.backward({{static_cast<float>(rank)}});
+            ASSERT_UJOIN_OK(reduce(ddp.get(), 1));
+            EXPECT_EQ(model.grad()[0], 1) << "(0 + 1 + 2) / 3";
+            model.sgd(1);
+        }
+        ASSERT_UJOIN_OK(ujoin_ctx_finish(ctx.get()));
+        EXPECT_EQ(model.weight()[0], -5);
+        EXPECT_EQ(report_of(ddp.get()).joined_uneven, 0);
+    });
+}
+
+TEST_P(DdpCases, D_19_an_error_in_the_forward_pass_comes_out_unchanged) {
+    run(GetParam(), 2, [](ujoin_group *group, int rank) {
+        Linear model(1, 1);
+        const DdpPtr ddp = make_ddp(group, model.tensors, ddp_options());
+        ASSERT_TRUE(ddp);
+        const CtxPtr ctx = make_ctx({ujoin_ddp_joinable(ddp.get())});
+        ASSERT_UJOIN_OK(ujoin_ctx_start(ctx.get()));
+        ASSERT_UJOIN_OK(reduce(ddp.get(), 1));
+        ASSERT_UJOIN_OK(ujoin_barrier(group, nullptr)); // both bodies fail, neither is a victim of the other
+        const auto body = [] { return ujoin_set_last_error(UJOIN_E_INVALID, "Intentional error"); };
+        const ujoin_status status = body();
+        ujoin_ctx_abort(ctx.get(), ujoin_last_error());
+        EXPECT_EQ(status, UJOIN_E_INVALID);
+        EXPECT_STREQ(ujoin_last_error(), "Intentional error");
+        EXPECT_EQ(report_of(ddp.get()).iterations, 1);
+        const ujoin_status after = ujoin_ddp_forward(ddp.get(), 1); // what it did to the group is another matter
+        EXPECT_EQ(after, UJOIN_E_ABORTED) << ujoin_last_error();
+        EXPECT_NE(std::string(ujoin_last_error()).find("rank " + std::to_string(rank)), std::string::npos);
+    });
+}
+
+TEST_P(DdpCases, D_43_even_inputs_give_the_same_gradients_inside_and_outside) {
+    run(GetParam(), 3, [](ujoin_group *group, int rank) {
+        std::vector<std::vector<float>> seen;
+        for (const bool inside : {false, true}) {
+            Linear model(7, 3);
+            const DdpPtr ddp = make_ddp(group, model.tensors, ddp_options(UJOIN_DIVISION_ACTIVE));
+            ASSERT_TRUE(ddp);
+            const CtxPtr ctx = make_ctx({ujoin_ddp_joinable(ddp.get())});
+            if (inside) {
+                ASSERT_UJOIN_OK(ujoin_ctx_start(ctx.get()));
+            }
+            std::vector<float> all;
+            for (int t = 0; t < 4; t++) {
+                model.backward({{0.1F * static_cast<float>(rank + t), 1.7F, static_cast<float>(rank) / 3}});
+                ASSERT_UJOIN_OK(reduce(ddp.get(), 1));
+                all.insert(all.end(), model.grad(), model.grad() + 21);
+            }
+            if (inside) {
+                ASSERT_UJOIN_OK(ujoin_ctx_finish(ctx.get()));
+            }
+            seen.push_back(all);
+        }
+        EXPECT_EQ(seen[0], seen[1]);
     });
 }
 

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #define ASSERT_UJOIN_OK(call)                                                                                              \
@@ -63,6 +64,31 @@ inline void with_processes(int size, const Body &body) {
         body(group.get(), rank);
     });
     std::filesystem::remove_all(folder);
+}
+
+enum class Ranks { threads, processes };
+
+inline void run(Ranks kind, int size, const Body &body) {
+    if (kind == Ranks::threads)
+        with_threads(size, body);
+    else
+        with_processes(size, body);
+}
+
+inline CtxPtr make_ctx(const std::vector<ujoin_joinable *> &joinables, const ujoin_ctx_options *options = nullptr) {
+    ujoin_ctx *ctx = nullptr;
+    const ujoin_status status = ujoin_ctx_create(joinables.data(), joinables.size(), options, &ctx);
+    EXPECT_EQ(status, UJOIN_OK) << ujoin_last_error();
+    return CtxPtr(ctx);
+}
+
+inline std::string name_of(const testing::TestParamInfo<std::tuple<Ranks, int>> &info) {
+    return (std::get<0>(info.param) == Ranks::threads ? "threads_" : "processes_") +
+           std::to_string(std::get<1>(info.param));
+}
+
+inline std::string kind_name(const testing::TestParamInfo<Ranks> &info) {
+    return info.param == Ranks::threads ? "threads" : "processes";
 }
 
 /// One tensor with its gradient.

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// A synchronised iteration of the reducer from its first operation to its last, on a rank that trains and on one that has
+// joined and works for the others. Every rank issues the same operations in the same order:
+//   notes; in the second round the order of the gradients; buffers; buckets; which parameters were used; buffers.
+#include "ddp/buffers.hpp"
+#include "ddp/participant.hpp"
+#include "ddp/reducer.hpp"
+#include <algorithm>
+#include <set>
+
+namespace ujoin {
+
+/// Code of the program runs under the mutex; a call of its own to the reducer is refused.
+template <class Body> void Ddp::in_hooks(Body &&body) {
+    struct Inside {
+        std::atomic<std::thread::id> &thread;
+        explicit Inside(std::atomic<std::thread::id> &t) : thread(t) { thread = std::this_thread::get_id(); }
+        ~Inside() { thread = std::thread::id(); }
+    } const inside{in_hook_};
+    body();
+}
+
+void Ddp::broadcast(const std::vector<Segment> &memory, int32_t root) {
+    if (group_->size() == 1) return;
+    OpArgs op;
+    op.kind = OpKind::broadcast;
+    op.dtype = UJOIN_U8;
+    op.root = root;
+    op.recv = Memory(memory.data(), memory.size());
+    op.count = op.recv.bytes();
+    group_->run(op, Deadline::in(config_.idle_timeout_ms));
+}
+
+void Ddp::broadcast_state(int32_t root) { broadcast(state_, root); }
+
+void Ddp::begin_iteration() {
+    std::fill(ready_.begin(), ready_.end(), false);
+    std::fill(unfilled_.begin(), unfilled_.end(), size_t{0});
+    not_ready_ = 0;
+    for (size_t i = 0; i < ready_.size(); i++) {
+        awaited_[i] = !loan_->params[i].ignored && (own_graph_.empty() || own_graph_[i]);
+        if (!awaited_[i]) continue;
+        not_ready_++;
+        if (bucket_of_[i] != no_bucket) unfilled_[bucket_of_[i]]++;
+    }
+    iterating_ = true;
+}
+
+void Ddp::begin_round(bool shadow) {
+    RoundNote note;
+    note.window = shadow ? 0 : window_;
+    note.samples = shadow ? 0 : samples_;
+    note.flags = (shadow ? RoundNote::shadow : 0) | (order_.empty() ? 0 : RoundNote::has_order);
+    note.digest = hook_digest();
+    flights_.clear();
+    usage_work_.reset();
+    window_ = 0;
+    samples_ = 0;
+    round_ = std::make_unique<Round>(group_, config_, note, rounds_++);
+    if (round_->iteration() == 1 && config_.may_rebuild()) rebuild(round_->agreed().order_rank);
+    if (!config_.buffers.empty()) synchronise_buffers(UJOIN_BUFFER_BEFORE_FORWARD);
+}
+
+/// Every rank takes the same order, whatever it saw itself.
+void Ddp::rebuild(int32_t order_rank) {
+    if (order_rank < 0) return;
+    const std::vector<GradParam> &params = loan_->params;
+    std::vector<uint64_t> places(params.size());
+    if (order_rank == group_->rank()) std::copy(order_.begin(), order_.end(), places.begin());
+    broadcast({{places.data(), places.size() * sizeof(uint64_t)}}, order_rank);
+    const std::vector<size_t> order(places.begin(), places.end());
+    const std::set<size_t> all(order.begin(), order.end());
+    if (all.size() != params.size() || *all.rbegin() >= params.size())
+        fail(UJOIN_E_INTERNAL, "the order of gradients from rank ", order_rank, " is no order");
+    install(assign_buckets(params, order, config_.first_bucket_bytes, config_.bucket_bytes));
+    rebuilt_ = true;
+}
+
+/// In the first round on this rank. What does not become ready then comes last.
+void Ddp::note_order(size_t index) {
+    if (round_->iteration() == 0) order_.push_back(index);
+}
+
+void Ddp::synchronise_buffers(ujoin_buffer_time now) {
+    if (buffer_time_ == 0) {
+        if (now == UJOIN_BUFFER_BEFORE_FORWARD && config_.buffer_broadcast)
+            broadcast(buffer_memory_, round_->agreed().source_rank);
+    } else if (buffer_time_ != now) {
+        return;
+    } else if (buffer_hook_.custom) {
+        in_hooks([&] { run_buffer_hook(*round_, config_.buffers, *buffer_hook_.custom); });
+    } else {
+        average_buffers(*round_, config_.buffers, Deadline::in(config_.idle_timeout_ms));
+    }
+}
+
+void Ddp::launch_full() {
+    while (flights_.size() < buckets_->size() && unfilled_[flights_.size()] == 0) launch(flights_.size());
+}
+
+void Ddp::launch(size_t bucket) {
+    flights_.push_back(Reduction::make(hook_, {loan_, buckets_, bucket}, *round_));
+    const Usage usage{config_.finds_unused(), &used_};
+    if (hook_.kind == UJOIN_COMM_HOOK_CUSTOM)
+        in_hooks([&] { flights_.back()->begin(*round_, usage); });
+    else
+        flights_.back()->begin(*round_, usage);
+}
+
+/// Launches the buckets that are not in flight (gradients that are not ready are not used), waits for all, and ends. No
+/// memory of the program is in use when it returns, well or not.
+void Ddp::complete() {
+    std::optional<Error> failure;
+    try {
+        reduce_all();
+    } catch (const Error &error) {
+        failure = error;
+    }
+    std::optional<Error> first = settle();
+    if (!first) first = std::move(failure);
+    if (!first) account();
+    std::fill(used_.begin(), used_.end(), false);
+    flights_.clear();
+    if (first) throw *first;
+}
+
+void Ddp::reduce_all() {
+    group_->check_usable();
+    while (flights_.size() < buckets_->size()) launch(flights_.size());
+    exchange_usage();
+    const Agreed &agreed = round_->agreed();
+    for (bool more = true; more;) {
+        more = false;
+        for (const std::shared_ptr<Reduction> &flight : flights_) {
+            if (std::optional<Error> error = flight->wait(*group_)) throw *error;
+            in_hooks([&] { more = flight->then(*round_) || more; });
+        }
+    }
+    if (usage_work_) {
+        if (std::optional<Error> error = wait_to_the_end(*group_, *usage_work_)) throw *error;
+        used_by_ = *usage_;
+    } else if (!config_.finds_unused()) {
+        for (size_t i = 0; i < used_by_.size(); i++) used_by_[i] = loan_->params[i].ignored ? 0 : agreed.active;
+    }
+    for (const std::shared_ptr<Reduction> &flight : flights_) flight->end(*round_, used_by_);
+    if (!config_.buffers.empty()) synchronise_buffers(UJOIN_BUFFER_AFTER_FORWARD);
+}
+
+/// In each round of a dynamic graph, in the first of a static one. A shadow uses nothing.
+void Ddp::exchange_usage() {
+    if (!config_.finds_unused() || (config_.static_graph && round_->iteration() > 0)) return;
+    usage_ = std::make_shared<std::vector<int32_t>>(used_.size(), 0);
+    if (!round_->shadow()) std::copy(used_.begin(), used_.end(), usage_->begin());
+    OpArgs op;
+    op.kind = OpKind::all_reduce;
+    op.dtype = UJOIN_I32;
+    op.count = usage_->size();
+    op.recv = Memory(usage_->data(), usage_->size() * sizeof(int32_t));
+    auto keep = std::make_unique<std::shared_ptr<std::vector<int32_t>>>(usage_);
+    const auto drop = [](void *p) { delete static_cast<std::shared_ptr<std::vector<int32_t>> *>(p); };
+    usage_work_ = round_->submit(op, Release(drop, keep.release()));
+}
+
+/// Waits for everything of the round, and tells the first error: that of the notes before those of the buckets.
+std::optional<Error> Ddp::settle() {
+    std::optional<Error> first;
+    const auto note = [&](std::optional<Error> error) {
+        if (!first) first = std::move(error);
+    };
+    try {
+        round_->agreed();
+    } catch (const Error &error) {
+        note(error);
+    }
+    for (const std::shared_ptr<Reduction> &flight : flights_) note(flight->wait(*group_));
+    if (usage_work_) note(wait_to_the_end(*group_, *usage_work_));
+    return first;
+}
+
+void Ddp::account() {
+    int64_t before = 0;
+    for (const std::shared_ptr<Reduction> &flight : flights_) {
+        reduce_ns_ += std::max<int64_t>(0, flight->finished_ns() - std::max(flight->started_ns(), before));
+        before = std::max(before, flight->finished_ns());
+    }
+    const Agreed &agreed = round_->agreed();
+    total_samples_ = agreed.samples;
+    divisor_ = agreed.divisor;
+    if (agreed.active < group_->size()) joined_uneven_ = true;
+    if (round_->shadow()) return;
+    if (round_->iteration() == 0)
+        for (const size_t i : backward_order(ready_.size()))
+            if (!ready_[i]) order_.push_back(i);
+    if (config_.static_graph && own_graph_.empty()) own_graph_ = used_;
+}
+
+/// The operations of one iteration, for a rank that has joined: it contributes nothing and gets the result, so that an
+/// optimizer that follows steps its part with the same gradients as everybody.
+void Ddp::shadow() {
+    const Lock lock = enter();
+    begin_round(true);
+    complete();
+}
+
+/// What was accumulated and not synchronised belongs to no iteration any more, on no rank.
+void Ddp::leave_context(bool shadowed) {
+    const Lock lock = enter();
+    window_ = 0;
+    samples_ = 0;
+    std::fill(used_.begin(), used_.end(), false);
+    joined_uneven_ = joined_uneven_ || shadowed;
+}
+
+} // namespace ujoin
