@@ -71,6 +71,10 @@ class Group : public std::enable_shared_from_this<Group> {
 
     /// Completes everything in flight.
     void drain();
+    /// Another rank has entered the operation after the last one of this rank: which? Says no while work is in flight.
+    bool pending(int32_t rank, OpArgs &out) {
+        return progress_->in_flight.load(std::memory_order_acquire) == 0 && backend_->pending(rank, out);
+    }
 
     /// What the armed join context adds to each operation; made once by join/. `after` runs on the thread that completes.
     class Tagger {

@@ -72,7 +72,7 @@ struct OpArgs {
     Divide divide = Divide::none;
     uint32_t digest = 0;          ///< anything else that ranks must agree on; compared
     const char *digest_text = ""; ///< what a difference in it means
-    uint32_t use_tag = 0;         ///< context and use (24 bits); compared
+    uint32_t use_tag = 0;         ///< UseTag::word; compared
 
     OpOutcome outcome;
 

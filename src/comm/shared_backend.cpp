@@ -21,10 +21,22 @@ uint64_t pack_fingerprint(const OpArgs &op) {
     return (static_cast<uint64_t>(op.kind) << 60) | (static_cast<uint64_t>(reduces ? op.reduce : 0) << 56) |
            (static_cast<uint64_t>(op.dtype) << 52) | (root << 40) | (op.count & ((uint64_t{1} << 40) - 1));
 }
-std::string describe_fingerprint(uint64_t print) {
-    return describe(static_cast<OpKind>(print >> 60), static_cast<ujoin_reduce>((print >> 56) & 0xf),
-                    static_cast<ujoin_dtype>((print >> 52) & 0xf), print & ((uint64_t{1} << 40) - 1),
-                    static_cast<int32_t>((print >> 40) & 0xfff));
+/// The operation that a slot tells of, without its memory.
+void unpack(const Slot &from, OpArgs &out) {
+    const uint64_t print = from.fingerprint;
+    out.kind = static_cast<OpKind>(print >> 60);
+    out.reduce = static_cast<ujoin_reduce>((print >> 56) & 0xf);
+    out.dtype = static_cast<ujoin_dtype>((print >> 52) & 0xf);
+    out.root = static_cast<int32_t>((print >> 40) & 0xfff);
+    out.count = print & ((uint64_t{1} << 40) - 1);
+    out.digest = from.digest;
+    out.use_tag = from.flags >> tag_shift;
+    out.shadow = from.flags & flag_shadow;
+}
+std::string describe_slot(const Slot &slot) {
+    OpArgs op;
+    unpack(slot, op);
+    return describe(op.kind, op.reduce, op.dtype, op.count, op.root);
 }
 
 /// Calls piece(address, bytes) for the parts of `memory` between offset and offset + length.
@@ -113,6 +125,13 @@ SharedBackend::SharedBackend(Parts parts)
       scales_(parts_.areas.size()) {}
 
 void SharedBackend::abort(const std::string &reason, bool left) { watch_.mark(left ? Fate::left : Fate::failed, reason); }
+
+bool SharedBackend::pending(int32_t rank, OpArgs &out) {
+    const Slot &theirs = slot(rank, step_ + 1);
+    if (theirs.arrived.load(std::memory_order_acquire) < step_ + 1) return false;
+    unpack(theirs, out);
+    return true;
+}
 
 bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) {
     while (!advance(op)) {
@@ -264,19 +283,22 @@ void SharedBackend::compare(OpArgs &op) {
     op.outcome = outcome;
 }
 
+std::string SharedBackend::use_of(int32_t rank, const Slot &slot) {
+    const UseTag tag{slot.flags >> tag_shift};
+    return tag.word == 0 && !board_.used() ? "" : " in " + board_.describe_use(rank, tag);
+}
+
 void SharedBackend::report_mismatch(const OpArgs &op, int32_t other_rank) {
     const Slot &own = slot(parts_.rank, step_);
     const Slot &other = slot(other_rank, step_);
     std::string text;
     if (own.fingerprint != other.fingerprint) {
-        text = cat("ranks called different operations: rank ", parts_.rank, " ", describe_fingerprint(own.fingerprint),
-                   ", rank ", other_rank, " ", describe_fingerprint(other.fingerprint));
+        text = cat("ranks called different operations: rank ", parts_.rank, " ", describe_slot(own),
+                   use_of(parts_.rank, own), ", rank ", other_rank, " ", describe_slot(other), use_of(other_rank, other));
     } else if ((own.flags >> tag_shift) != (other.flags >> tag_shift)) {
-        text =
-            cat("ranks are in different uses of a join context in ",
-                describe(op.kind, op.reduce, op.dtype, op.count, op.root), ": rank ", parts_.rank, " in use ",
-                (own.flags >> tag_shift) & 0xffff, ", rank ", other_rank, " in use ", (other.flags >> tag_shift) & 0xffff,
-                " (lower 16 bits): a joinable was used too often or too rarely, or a rank is outside of the context");
+        text = cat("ranks are in different uses of a join context in ", describe_slot(own), ": rank ", parts_.rank,
+                   use_of(parts_.rank, own), ", rank ", other_rank, use_of(other_rank, other),
+                   "; a joinable was notified too often or too rarely, or a rank is outside of the context");
     } else {
         text = cat(*op.digest_text ? op.digest_text : "ranks disagree", ": rank ", parts_.rank, " has digest ", own.digest,
                    ", rank ", other_rank, " ", other.digest);

@@ -31,6 +31,7 @@ class SharedBackend final : public Backend {
     const char *name() const override { return parts_.name; }
     bool advance(OpArgs &op) override;
     bool run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) override;
+    bool pending(int32_t rank, OpArgs &out) override;
     void abort(const std::string &reason, bool left) override;
     Board &board() override { return board_; }
 
@@ -44,6 +45,7 @@ class SharedBackend final : public Backend {
     void end_step(OpArgs &op);
     void publish(const OpArgs &op);
     void compare(OpArgs &op);
+    std::string use_of(int32_t rank, const Slot &slot);
     [[noreturn]] void report_mismatch(const OpArgs &op, int32_t other);
 
     size_t span(const OpArgs &op) const;

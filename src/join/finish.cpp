@@ -60,7 +60,7 @@ void JoinContext::shadow_until_over() {
             f++;
         } else {
             const auto part = [&](int32_t r) { return r == f ? known(f, use) : caught(r); };
-            wait_for(f, part, [&] { return cat("rank ", f, " to begin use ", use, " or to join"); });
+            wait_for(f, use, part, [&] { return cat("rank ", f, " to begin use ", use, " or to join"); });
         }
     }
     for (int32_t k = 0; k < size_; k++) {
@@ -68,12 +68,12 @@ void JoinContext::shadow_until_over() {
             const Head seen = head(r);
             return seen.joined() && seen.pos() >= use;
         };
-        wait_for(k, part, [&] { return cat("rank ", k, " to catch up"); });
+        wait_for(k, use, part, [&] { return cat("rank ", k, " to catch up"); });
     }
 }
 
 void JoinContext::replay(int32_t k, uint64_t use) {
-    const size_t index = bank(k).ring[use % ring_size].load(std::memory_order_relaxed);
+    const size_t index = bank(k).ring[use % ring_size].load(std::memory_order_acquire);
     if (index >= joinables_.size()) fail(UJOIN_E_INTERNAL, "use ", use, " of rank ", k, " is of joinable ", index);
     if (index == 0) warn_of_skew();
     if (gate_.stop_requested()) ask_stop_before(use);
@@ -108,6 +108,7 @@ void JoinContext::finish_exhausting() {
 
 /// All have joined: what the totals say is the same on every rank.
 void JoinContext::conclude() {
+    compare_all_uses();
     uint64_t most = 0;
     for (int32_t k = 0; k < size_; k++) {
         const uint64_t total = uses(k, head(k));

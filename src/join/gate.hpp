@@ -42,8 +42,7 @@ class Gate final : public Group::Tagger {
     std::shared_ptr<JoinContext> disarm();
     /// Operations from here on belong to this use, as shadows or not.
     void begin_use(uint64_t use, bool shadow) {
-        const uint64_t number = number_.load(std::memory_order_relaxed);
-        tag_.store(static_cast<uint32_t>((number & 0xff) << 16 | (use & 0xffff)), std::memory_order_relaxed);
+        tag_.store(UseTag::make(number_.load(std::memory_order_relaxed), use).word, std::memory_order_relaxed);
         shadow_.store(shadow, std::memory_order_relaxed);
     }
     /// Operations from here on are those of post hooks: no shadows, and too late to ask for a stop.
