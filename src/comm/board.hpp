@@ -52,6 +52,9 @@ class Board {
     Watch &watch() { return watch_; }
     /// Contexts of a group are numbered 1, 2, ... on all ranks.
     uint64_t next_context() { return ++contexts_; }
+    bool joined(int32_t k, uint64_t context) {
+        return Head{bank(k, context).head.load(std::memory_order_acquire)}.in(context).joined();
+    }
     bool used() const { return contexts_ != 0; }
 
     /// Names of the joinables of the context that is armed, for texts. Any thread may ask for a text.

@@ -3,6 +3,7 @@
 #include "comm/backend.hpp"
 #include "comm/shared_area.hpp"
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,7 @@ class SharedBackend final : public Backend {
     /// Where rank k's data of the present step lie.
     char *data(int32_t rank, size_t length);
 
+    bool let_others_first(OpArgs &op);
     void begin_step(OpArgs &op);
     void end_step(OpArgs &op);
     void publish(const OpArgs &op);
@@ -66,6 +68,7 @@ class SharedBackend final : public Backend {
     Parts parts_;
     Watch watch_;
     Board board_;
+    std::optional<OpArgs> shadowed_;    ///< what let_others_first has begun
     uint64_t step_ = 0;                 ///< steps begun
     std::vector<const char *> inputs_;  ///< scratch of reduce_into
     std::vector<const char *> shifted_; ///< likewise

@@ -43,7 +43,8 @@ void JoinContext::check_options() const {
 
 /// What all ranks must have in common, as 32 bits.
 uint32_t JoinContext::make_digest() const {
-    std::string all = cat(joinables_.size(), options_.throw_on_exhausted ? " throw" : "", options_.strict ? " strict" : "");
+    std::string all = cat(joinables_.size(), options_.throw_on_exhausted ? " throw" : "", options_.strict ? " strict" : "",
+                          group_->shadows_collectives() ? " shadow_collectives" : "");
     for (const auto &joinable : joinables_) all += cat('\n', joinable->name().size(), ' ', joinable->name());
     for (const auto &[name, value] : options_.hook_options) all += cat('\n', name.size(), ' ', name, '=', value);
     Checksum sum;
@@ -134,7 +135,7 @@ Head JoinContext::head(int32_t k) const {
                         cat("ranks ", std::min(k, rank_), " and ", std::max(k, rank_), " started join context ", number_,
                             " with different joinables or options; on rank ", rank_, " it has: ", join_list(names),
                             options_.throw_on_exhausted ? " (throw_on_exhausted)" : "", options_.strict ? " (strict)" : "",
-                            "; make it alike on every rank"))
+                            group_->shadows_collectives() ? " (shadow_collectives)" : "", "; make it alike on every rank"))
                 .with_ranks({k});
         }
     }
@@ -225,6 +226,7 @@ std::optional<Error> JoinContext::find_stray(uint64_t first_open) {
     for (int32_t k = 0; k < size_; k++) {
         OpArgs op;
         if (k == rank_ || !group_->pending(k, op)) continue;
+        if (op.program && !op.shadow && board_.joined(rank_, number_)) continue; // its turn comes
         const UseTag tag{op.use_tag};
         if (tag.word != 0 && tag.of_context(number_) && !tag.before(first_open)) continue;
         return Error(UJOIN_E_MISMATCH,

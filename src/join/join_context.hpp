@@ -94,6 +94,7 @@ class JoinContext : public std::enable_shared_from_this<JoinContext> {
     void join();
     void shadow_until_over();
     void replay(int32_t k, uint64_t use);
+    bool issues_own(int32_t k, OpArgs &op) const;
     void finish_exhausting();
     void conclude();
     void run_hook(size_t index, bool post, HookArgs &args);

@@ -374,37 +374,24 @@ TEST_P(JoinBetter, two_optimizers_and_skipped_steps_under_one_context) {
 }
 
 TEST_P(JoinBetter, a_wait_for_others_progress_has_no_deadline) {
-    const std::string name = unique("patient");
-    const auto body = [&](int rank) {
-        GroupConfig config;
-        config.rendezvous = std::string(GetParam()) == "local" ? "local://" + name : "tcp://127.0.0.1:29500";
-        config.backend = GetParam();
-        config.name = name;
-        config.rank = rank;
-        config.size = 2;
-        config.timeout_ms = 1; // of bare collectives; none is issued
-        const std::shared_ptr<Group> g = Group::create(config);
-        const Reducers list = reducers(*g, 1);
+    const auto body = [&](Group &g) {
+        const Reducers list = reducers(g, 1);
         list[0]->send_last = true;
         const auto context = context_over(list);
         context->start();
-        if (rank == 1) { // validates "for an hour": until the other has slept for several of its slices
-            Bank &mine = g->board().bank(1, 1);
-            while (mine.event.sleepers.load() == 0) std::this_thread::yield();
+        if (g.rank() == 1) { // validates "for an hour": until the other has slept for several of its slices
+            while (g.board().bank(1, 1).event.sleepers.load() == 0) std::this_thread::yield();
             const int64_t end = now_ms() + 3 * stray_check_ms;
             while (now_ms() < end) std::this_thread::yield();
             list[0]->use();
         }
         context->finish();
         EXPECT_EQ(list[0]->value, 42);
-        if (rank == 0) {
+        if (g.rank() == 0) {
             EXPECT_GE(context->report().wait_ns, 2 * stray_check_ms * 1'000'000) << "and the report tells";
         }
     };
-    if (std::string(GetParam()) == "shm")
-        run_processes(2, body);
-    else
-        run_threads(2, body);
+    with_groups(GetParam(), 2, body, [](GroupConfig &config) { config.timeout_ms = 1; }); // of bare collectives
 }
 
 namespace {
