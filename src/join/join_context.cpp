@@ -226,7 +226,8 @@ std::optional<Error> JoinContext::find_stray(uint64_t first_open) {
     for (int32_t k = 0; k < size_; k++) {
         OpArgs op;
         if (k == rank_ || !group_->pending(k, op)) continue;
-        if (op.program && !op.shadow && board_.joined(rank_, number_)) continue; // its turn comes
+        const bool shadowed = !options_.throw_on_exhausted && board_.joined(rank_, number_);
+        if (op.program && !op.shadow && shadowed) continue; // its turn comes
         const UseTag tag{op.use_tag};
         if (tag.word != 0 && tag.of_context(number_) && !tag.before(first_open)) continue;
         return Error(UJOIN_E_MISMATCH,
