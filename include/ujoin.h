@@ -374,6 +374,8 @@ typedef struct ujoin_group_options {
     int32_t world_size;
     int64_t timeout_ms;            /**< deadline of a bare collective; default UJOIN_TIMEOUT_MS, else 10 minutes */
     int64_t rendezvous_timeout_ms; /**< default 5 minutes */
+    int32_t shadow_collectives;    /**< a joined rank shadows the program's own collectives, see ujoin_ctx_start */
+    int32_t reserved;
 } ujoin_group_options;
 
 /** Facts about a group. */
@@ -490,6 +492,13 @@ UJOIN_API ujoin_status ujoin_work_wait(ujoin_work *work, int64_t timeout_ms);
 UJOIN_API ujoin_status ujoin_work_test(ujoin_work *work);
 
 /**
+ * The ranks that contributed to a completed operation: all, unless joined ranks shadowed it. Writes at most `capacity` of
+ * them, ascending, and returns how many there are; 0 while it is in flight, and if it failed.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API size_t ujoin_work_contributors(const ujoin_work *work, int32_t *out_ranks, size_t capacity);
+
+/**
  * Gives up an operation in flight; its final status is UJOIN_E_ABORTED on every rank, and its group is broken.
  * @local @anythread @since 0.1
  */
@@ -587,6 +596,13 @@ UJOIN_API ujoin_status ujoin_ctx_create(ujoin_joinable *const *joinables, size_t
  * Begins a pass over the inputs and arms the joinables until ujoin_ctx_finish or ujoin_ctx_abort. One armed context per
  * group, one per joinable: else UJOIN_E_STATE. Does not wait for the others. Collectives that are issued in a main hook
  * contribute nothing to a reduction (avg divides by the contributors).
+ * On a group with shadow_collectives a joined rank also takes part in what the program itself calls there between start and
+ * finish, and no hook does: ujoin_all_reduce and reduce_scatter (it adds nothing: avg divides by the contributors, min and
+ * max are over them), all_gather (its part of recv is left as it was; ujoin_work_contributors has the ranks whose parts are
+ * there), barrier. A broadcast whose root has joined is UJOIN_E_STATE on every rank. Every rank that has not joined issues
+ * them in the same order among the uses. A collective in a main hook counts as the same one that the loop issues, if it is
+ * of the same kind, reduction, type, root and count. The results are not for a joined rank; its memory is not touched.
+ * Without shadow_collectives such a call is UJOIN_E_MISMATCH on every rank once one has joined.
  * @collective @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ctx_start(ujoin_ctx *ctx);
@@ -603,7 +619,9 @@ UJOIN_API ujoin_status ujoin_joinable_notify(ujoin_joinable *joinable, int32_t *
 /**
  * This rank has no more inputs: works for the others, one main hook per use of the rank that it follows, until all have
  * joined; then runs the post hooks and disarms. UJOIN_E_EXHAUSTED: throw mode, inputs were uneven. UJOIN_E_MISMATCH:
- * ranks started contexts of different joinables or options. The context can be started again.
+ * ranks started contexts of different joinables or options; a joinable was used too often or too rarely (named, with rank
+ * and round; also from ujoin_joinable_notify and collectives); loop and hooks differ in their collectives. The context can
+ * be started again.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ctx_finish(ujoin_ctx *ctx);

@@ -19,6 +19,7 @@ ujoin_status ujoin_group_create(const ujoin_group_options *options, ujoin_group 
         config.rank = given.rank;
         config.size = given.world_size;
         config.timeout_ms = given.timeout_ms;
+        config.shadow_collectives = api::flag(given.shadow_collectives, "ujoin_group_options.shadow_collectives");
         config.rendezvous_timeout_ms = given.rendezvous_timeout_ms;
         api::give(out, Group::create(config));
     });

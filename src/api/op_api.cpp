@@ -3,6 +3,8 @@
 #include "api/handles.hpp"
 #include "api/options.hpp"
 #include "comm/group.hpp"
+#include <algorithm>
+#include <vector>
 
 using namespace ujoin;
 
@@ -47,6 +49,7 @@ class Call {
     }
 
     void go(OpArgs &op, ujoin_work **out_work) {
+        op.program = true;
         const Deadline deadline = group_->bare_deadline(timeout_ms_);
         try {
             if (out_work)
@@ -155,6 +158,15 @@ ujoin_status ujoin_work_wait(ujoin_work *work, int64_t timeout_ms) {
 
 ujoin_status ujoin_work_test(ujoin_work *work) {
     return api::guard("ujoin_work_test", [&] { return api::use(work, "work")->test(); });
+}
+
+size_t ujoin_work_contributors(const ujoin_work *work, int32_t *out_ranks, size_t capacity) {
+    return api::guard_value<size_t>("ujoin_work_contributors", 0, [&] {
+        const std::vector<int32_t> ranks = api::use(work, "work")->contributors();
+        if (capacity > 0 && !out_ranks) fail_invalid("out_ranks is NULL, capacity is ", capacity);
+        std::copy_n(ranks.begin(), std::min(capacity, ranks.size()), out_ranks);
+        return ranks.size();
+    });
 }
 
 void ujoin_work_abort(ujoin_work *work) {

@@ -20,6 +20,8 @@ class Backend {
     /// the operation's own deadline, _PEER_LOST, _ABORTED, _MISMATCH; this rank's failure mark is left then and the backend is
     /// broken. `interruptible`: on the caller's thread, which runs the interrupt check.
     virtual bool run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) = 0;
+    /// Another rank has entered the operation after the last one that this rank entered: which? Not with work in flight.
+    virtual bool pending(int32_t rank, OpArgs &out) = 0;
     /// Leaves this rank's mark and wakes everybody; from any thread. `left` = said goodbye, else gave up.
     virtual void abort(const std::string &reason, bool left) = 0;
     /// Words of join contexts, visible to all ranks.

@@ -19,9 +19,10 @@ bool progress_allowed(int32_t local_size) {
 
 } // namespace
 
-Group::Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, int64_t timeout_ms)
+Group::Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, int64_t timeout_ms,
+             bool shadow_collectives)
     : backend_(std::move(backend)), rank_(rank), size_(size), local_size_(local_size),
-      progress_allowed_(progress_allowed(local_size)) {
+      shadow_collectives_(shadow_collectives), progress_allowed_(progress_allowed(local_size)) {
     const int64_t fallback = env::number(env::Var::timeout_ms, 1, INT64_MAX / 2).value_or(default_timeout_ms);
     timeout_ms_ = duration_option(timeout_ms, fallback, "ujoin_group_options.timeout_ms");
 }
@@ -63,7 +64,7 @@ void Group::break_with(const Error &error) {
 
 void Group::run(OpArgs &op, const Deadline &deadline) {
     check_usable();
-    if (Tagger *to = tagger()) to->before(op);
+    tag(op);
     const auto inside = [&] {
         try {
             backend_->run(op, deadline, Deadline::never(), true);
@@ -92,6 +93,20 @@ void Group::run(OpArgs &op, const Deadline &deadline) {
         inside();
     }
     if (Tagger *to = tagger()) to->after(op);
+}
+
+void Group::tag(OpArgs &op) {
+    if (op.empty) return; // it has its peer's
+    if (!shadow_collectives_) op.program = false;
+    if (Tagger *to = tagger())
+        to->before(op);
+    else
+        op.program = false;
+}
+
+void Group::shadow(const OpArgs &of) {
+    OpArgs op = empty_shadow_of(of);
+    run(op);
 }
 
 void Group::drain() {
@@ -128,7 +143,7 @@ std::shared_ptr<Work> Group::submit_idle(const OpArgs &op, int64_t idle_timeout_
 }
 
 std::shared_ptr<Work> Group::put_in_flight(std::shared_ptr<Work> work) {
-    if (Tagger *to = tagger()) to->before(work->op_);
+    tag(work->op_);
     Lock lock(progress_->mutex);
     progress_->queue.push_back(work);
     progress_->in_flight.fetch_add(1, std::memory_order_acq_rel);

@@ -19,6 +19,7 @@ struct GroupConfig {
     std::string backend = "auto";
     std::string name;
     std::shared_ptr<Store> store;
+    bool shadow_collectives = false; ///< see ujoin_group_options
     int32_t rank = 0;
     int32_t size = 0;                  ///< 0 = both from the environment
     int64_t timeout_ms = 0;            ///< as in an option struct
@@ -29,13 +30,15 @@ struct GroupConfig {
 class Group : public std::enable_shared_from_this<Group> {
   public:
     static std::shared_ptr<Group> create(const GroupConfig &config);
-    Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, int64_t timeout_ms);
+    Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, int64_t timeout_ms,
+          bool shadow_collectives = false);
     ~Group();
 
     int32_t rank() const { return rank_; }
     int32_t size() const { return size_; }
     int32_t local_size() const { return local_size_; }
     const char *backend_name() const { return backend_->name(); }
+    bool shadows_collectives() const { return shadow_collectives_; }
     bool has_progress() const { return progress_allowed_; }
     Board &board() { return backend_->board(); }
 
@@ -71,6 +74,12 @@ class Group : public std::enable_shared_from_this<Group> {
 
     /// Completes everything in flight.
     void drain();
+    /// Another rank has entered the operation after the last one of this rank: which? Says no while work is in flight.
+    bool pending(int32_t rank, OpArgs &out) {
+        return progress_->in_flight.load(std::memory_order_acquire) == 0 && backend_->pending(rank, out);
+    }
+    /// Takes part in an operation that pending() told of, with nothing to give.
+    void shadow(const OpArgs &of);
 
     /// What the armed join context adds to each operation; made once by join/. `after` runs on the thread that completes.
     class Tagger {
@@ -105,12 +114,15 @@ class Group : public std::enable_shared_from_this<Group> {
     static void progress_loop(std::shared_ptr<Progress> progress);
     bool step_front(Lock &lock, const Deadline &patience, bool interruptible, bool may_wait);
     void drain(Lock &lock);
+    /// The armed context, if any, says what the operation belongs to.
+    void tag(OpArgs &op);
 
     std::unique_ptr<Backend> backend_;
     int32_t rank_;
     int32_t size_;
     int32_t local_size_;
     int64_t timeout_ms_;
+    bool shadow_collectives_;
     std::atomic<bool> progress_allowed_;
     std::unique_ptr<Tagger> tagger_owner_;
     std::atomic<Tagger *> tagger_{nullptr}; ///< operations in flight may complete while it is set

@@ -13,6 +13,18 @@ Memory::Memory(const Segment *list, size_t count) : list_(list), count_(count) {
     for (size_t i = 0; i < count; i++) bytes_ += list[i].bytes;
 }
 
+Memory Memory::nowhere() {
+    static const Segment none;
+    return Memory(&none, 0);
+}
+
+OpArgs empty_shadow_of(OpArgs op) {
+    op.send = op.recv = Memory::nowhere();
+    op.shadow = op.empty = true;
+    op.program = false;
+    return op;
+}
+
 std::string describe(OpKind kind, ujoin_reduce reduce, ujoin_dtype dtype, uint64_t count, int32_t root) {
     constexpr const char *reductions[] = {"?", "sum", "avg", "min", "max"};
     const char *reduction = reductions[reduce >= UJOIN_SUM && reduce <= UJOIN_MAX ? reduce : 0];

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace ujoin {
 
@@ -28,6 +29,8 @@ class Memory {
     const Segment *begin() const { return list_ ? list_ : &one_; }
     const Segment *end() const { return list_ ? list_ + count_ : &one_ + 1; }
     size_t bytes() const { return bytes_; }
+    /// Memory of no bytes whatever the count says: what would be written there is dropped.
+    static Memory nowhere();
     /// No memory was given: in place.
     bool absent() const { return !list_ && !one_.data; }
 
@@ -43,9 +46,10 @@ enum class Divide : uint8_t { none, ranks, contributors, weight };
 
 /// What the slots of the first operation of a use told, the same on every rank.
 struct OpOutcome {
-    int32_t contributors = 0; ///< ranks that are no shadows
-    double weight = 0;        ///< sum over them, in rank order
-    bool stop = false;        ///< some rank asked for an agreed stop
+    int32_t contributors = 0;     ///< ranks that are no shadows
+    double weight = 0;            ///< sum over them, in rank order
+    bool stop = false;            ///< some rank asked for an agreed stop
+    std::vector<int32_t> shadows; ///< the other ranks, ascending; usually none
 };
 
 /// Any operation, completely described; checked once above the backends. Counts are elements of `dtype`.
@@ -66,13 +70,20 @@ struct OpArgs {
     /// A shadow contributes nothing to a reduction: its memory is not read, only written.
     bool shadow = false;
     bool stop_request = false;
-    double weight = 0; ///< samples of this rank
+    /// Issued by the program itself under an armed context of a group that shadows such operations.
+    bool program = false;
+    /// A shadow of such an operation: it has nothing to give, also to an all_gather, and drops the result.
+    bool empty = false;
+    /// The shadow of a use: before it begins, what rank `follow` itself issues first is shadowed. -1 = nothing is.
+    int32_t follow = -1;
+    uint64_t follow_context = 0; ///< the number of the context in which that rank may join meanwhile
+    double weight = 0;           ///< samples of this rank
     /// The contribution is multiplied by this before it is summed (floating-point types); 16-bit types in f32 if it is the weight.
     double scale = 1;
     Divide divide = Divide::none;
     uint32_t digest = 0;          ///< anything else that ranks must agree on; compared
     const char *digest_text = ""; ///< what a difference in it means
-    uint32_t use_tag = 0;         ///< context and use (24 bits); compared
+    uint32_t use_tag = 0;         ///< UseTag::word; compared
 
     OpOutcome outcome;
 
@@ -85,6 +96,9 @@ struct OpArgs {
         bool waiting = false;
     } cursor;
 };
+
+/// The shadow of an operation that another rank has entered.
+OpArgs empty_shadow_of(OpArgs op);
 
 /// "all_reduce(sum, f32, 100)"
 std::string describe(OpKind kind, ujoin_reduce reduce, ujoin_dtype dtype, uint64_t count, int32_t root);

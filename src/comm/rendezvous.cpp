@@ -133,7 +133,8 @@ std::shared_ptr<Group> Group::create(const GroupConfig &config) {
     request.meeting = place.meeting;
     request.backend = config.backend;
     request.deadline = deadline;
-    return std::make_shared<Group>(factory.attach(request), place.rank, place.size, place.local_size, config.timeout_ms);
+    return std::make_shared<Group>(factory.attach(request), place.rank, place.size, place.local_size, config.timeout_ms,
+                                   config.shadow_collectives);
 }
 
 } // namespace ujoin

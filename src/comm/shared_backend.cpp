@@ -5,6 +5,7 @@
 #include "os/cpu.hpp"
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace ujoin {
 namespace {
@@ -12,6 +13,8 @@ namespace {
 constexpr uint32_t flag_shadow = 1;
 constexpr uint32_t flag_stop = 2;
 constexpr uint32_t flag_scaled_by_weight = 4; ///< by whoever reads the contribution
+constexpr uint32_t flag_program = 8;
+constexpr uint32_t flag_empty = 16;
 constexpr uint32_t tag_shift = 8;
 
 /// kind 4 | reduction 4 | type 4 | root 12 | count 40: exact, so that both sides can be described in an error.
@@ -21,10 +24,24 @@ uint64_t pack_fingerprint(const OpArgs &op) {
     return (static_cast<uint64_t>(op.kind) << 60) | (static_cast<uint64_t>(reduces ? op.reduce : 0) << 56) |
            (static_cast<uint64_t>(op.dtype) << 52) | (root << 40) | (op.count & ((uint64_t{1} << 40) - 1));
 }
-std::string describe_fingerprint(uint64_t print) {
-    return describe(static_cast<OpKind>(print >> 60), static_cast<ujoin_reduce>((print >> 56) & 0xf),
-                    static_cast<ujoin_dtype>((print >> 52) & 0xf), print & ((uint64_t{1} << 40) - 1),
-                    static_cast<int32_t>((print >> 40) & 0xfff));
+/// The operation that a slot tells of, without its memory.
+void unpack(const Slot &from, OpArgs &out) {
+    const uint64_t print = from.fingerprint;
+    out.kind = static_cast<OpKind>(print >> 60);
+    out.reduce = static_cast<ujoin_reduce>((print >> 56) & 0xf);
+    out.dtype = static_cast<ujoin_dtype>((print >> 52) & 0xf);
+    out.root = static_cast<int32_t>((print >> 40) & 0xfff);
+    out.count = print & ((uint64_t{1} << 40) - 1);
+    out.digest = from.digest;
+    out.use_tag = from.flags >> tag_shift;
+    out.shadow = from.flags & flag_shadow;
+    out.program = from.flags & flag_program;
+}
+std::string describe_op(const OpArgs &op) { return describe(op.kind, op.reduce, op.dtype, op.count, op.root); }
+std::string describe_slot(const Slot &slot) {
+    OpArgs op;
+    unpack(slot, op);
+    return describe_op(op);
 }
 
 /// Calls piece(address, bytes) for the parts of `memory` between offset and offset + length.
@@ -114,20 +131,53 @@ SharedBackend::SharedBackend(Parts parts)
 
 void SharedBackend::abort(const std::string &reason, bool left) { watch_.mark(left ? Fate::left : Fate::failed, reason); }
 
+bool SharedBackend::pending(int32_t rank, OpArgs &out) {
+    const Slot &theirs = slot(rank, step_ + 1);
+    if (theirs.arrived.load(std::memory_order_acquire) < step_ + 1) return false;
+    unpack(theirs, out);
+    return true;
+}
+
 bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) {
     while (!advance(op)) {
-        const int32_t k = op.cursor.peer;
+        const OpArgs &now = op.follow >= 0 && shadowed_ ? *shadowed_ : op;
+        const bool others_turn = now.follow >= 0;
+        const int32_t k = others_turn ? now.follow : now.cursor.peer;
+        const uint64_t step = others_turn ? step_ + 1 : step_;
         const auto arrived = [&](int32_t rank) {
-            return slot(rank, step_).arrived.load(std::memory_order_acquire) >= step_;
+            return slot(rank, step).arrived.load(std::memory_order_acquire) >= step ||
+                   (others_turn && rank == k && board_.joined(k, now.follow_context));
         };
-        const auto what = [&] { return describe(op.kind, op.reduce, op.dtype, op.count, op.root); };
-        if (!watch_.wait(k, slot(k, step_).event, arrived, deadline, patience, interruptible, what)) return false;
+        const auto what = [&] { return describe_op(now); };
+        if (!watch_.wait(k, slot(k, step).event, arrived, deadline, patience, interruptible, what)) return false;
     }
+    return true;
+}
+
+/// A joined rank that works on a use: the rank that it follows may issue operations of the program's own in between. Shadows
+/// those. False = that rank is not at its next operation yet, or one of those is not complete.
+bool SharedBackend::let_others_first(OpArgs &op) {
+    for (;;) {
+        if (!shadowed_) {
+            OpArgs next;
+            if (!pending(op.follow, next)) {
+                if (!board_.joined(op.follow, op.follow_context)) return false;
+                break; // it has nothing to issue any more
+            }
+            const bool mine = op.program && pack_fingerprint(next) == pack_fingerprint(op); // of the program's own hook
+            if (mine || !next.program || next.shadow) break;
+            shadowed_.emplace(empty_shadow_of(next));
+        }
+        if (!advance(*shadowed_)) return false;
+        shadowed_.reset();
+    }
+    op.follow = -1;
     return true;
 }
 
 bool SharedBackend::advance(OpArgs &op) {
     watch_.check_own();
+    if (op.follow >= 0 && !let_others_first(op)) return false;
     OpArgs::Cursor &at = op.cursor;
     for (;;) {
         if (!at.waiting) begin_step(op);
@@ -240,10 +290,13 @@ void SharedBackend::publish(const OpArgs &op) {
     own.fingerprint = pack_fingerprint(op);
     own.weight = op.weight;
     own.flags = (op.shadow ? flag_shadow : 0) | (op.stop_request ? flag_stop : 0) |
-                (scaled_by_reader(op) ? flag_scaled_by_weight : 0) | (op.use_tag << tag_shift);
+                (scaled_by_reader(op) ? flag_scaled_by_weight : 0) | (op.program ? flag_program : 0) |
+                (op.empty ? flag_empty : 0) | (op.use_tag << tag_shift);
     own.digest = op.digest;
     own.arrived.store(step_, std::memory_order_release);
     os::announce(own.event);
+    if (op.program && !op.shadow) // joined ranks look for it while they watch this rank's bank
+        for (Bank &bank : parts_.areas[static_cast<size_t>(parts_.rank)]->banks) os::announce(bank.event);
 }
 
 /// In the first step of an operation: do all ranks mean the same one, and what did they say of the use?
@@ -255,13 +308,26 @@ void SharedBackend::compare(OpArgs &op) {
         if (other.fingerprint != own.fingerprint || other.digest != own.digest ||
             (other.flags >> tag_shift) != (own.flags >> tag_shift))
             report_mismatch(op, k);
-        if (!(other.flags & flag_shadow)) {
+        if (other.flags & flag_shadow) {
+            outcome.shadows.push_back(k);
+        } else {
             outcome.contributors++;
             outcome.weight += other.weight;
         }
         outcome.stop = outcome.stop || (other.flags & flag_stop);
     }
-    op.outcome = outcome;
+    op.outcome = std::move(outcome);
+    if (op.kind == OpKind::broadcast && slot(op.root, step_).flags & flag_empty) {
+        const std::string text =
+            cat(describe_slot(own), ": its root, rank ", op.root, ", has joined and has nothing to send");
+        watch_.mark(Fate::failed, text, UJOIN_E_STATE);
+        throw Error(UJOIN_E_STATE, text).with_ranks({op.root});
+    }
+}
+
+std::string SharedBackend::use_of(int32_t rank, const Slot &slot) {
+    const UseTag tag{slot.flags >> tag_shift};
+    return tag.word == 0 && !board_.used() ? "" : " in " + board_.describe_use(rank, tag);
 }
 
 void SharedBackend::report_mismatch(const OpArgs &op, int32_t other_rank) {
@@ -269,14 +335,12 @@ void SharedBackend::report_mismatch(const OpArgs &op, int32_t other_rank) {
     const Slot &other = slot(other_rank, step_);
     std::string text;
     if (own.fingerprint != other.fingerprint) {
-        text = cat("ranks called different operations: rank ", parts_.rank, " ", describe_fingerprint(own.fingerprint),
-                   ", rank ", other_rank, " ", describe_fingerprint(other.fingerprint));
+        text = cat("ranks called different operations: rank ", parts_.rank, " ", describe_slot(own),
+                   use_of(parts_.rank, own), ", rank ", other_rank, " ", describe_slot(other), use_of(other_rank, other));
     } else if ((own.flags >> tag_shift) != (other.flags >> tag_shift)) {
-        text =
-            cat("ranks are in different uses of a join context in ",
-                describe(op.kind, op.reduce, op.dtype, op.count, op.root), ": rank ", parts_.rank, " in use ",
-                (own.flags >> tag_shift) & 0xffff, ", rank ", other_rank, " in use ", (other.flags >> tag_shift) & 0xffff,
-                " (lower 16 bits): a joinable was used too often or too rarely, or a rank is outside of the context");
+        text = cat("ranks are in different uses of a join context in ", describe_slot(own), ": rank ", parts_.rank,
+                   use_of(parts_.rank, own), ", rank ", other_rank, use_of(other_rank, other),
+                   "; a joinable was notified too often or too rarely, or a rank is outside of the context");
     } else {
         text = cat(*op.digest_text ? op.digest_text : "ranks disagree", ": rank ", parts_.rank, " has digest ", own.digest,
                    ", rank ", other_rank, " ", other.digest);
@@ -288,7 +352,7 @@ void SharedBackend::report_mismatch(const OpArgs &op, int32_t other_rank) {
 void SharedBackend::stage(const OpArgs &op) {
     const OpArgs::Cursor &at = op.cursor;
     const size_t staged = staged_bytes(op, parts_.rank);
-    if (staged == 0) return;
+    if (staged == 0 || op.empty) return;
     char *to = data(parts_.rank, staged);
     switch (op.kind) {
     case OpKind::all_reduce:
@@ -384,7 +448,7 @@ void SharedBackend::copy_shares(const OpArgs &op) {
 
 void SharedBackend::gather(const OpArgs &op) {
     for (int32_t k = 0; k < size(); k++) {
-        if (k == parts_.rank && op.send.absent()) continue;
+        if ((k == parts_.rank && op.send.absent()) || slot(k, step_).flags & flag_empty) continue;
         const size_t staged = staged_bytes(op, k);
         copy_into(op.recv, part_offset(op, k) + op.cursor.offset, data(k, staged), staged);
     }

@@ -3,6 +3,7 @@
 #include "comm/backend.hpp"
 #include "comm/shared_area.hpp"
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,7 @@ class SharedBackend final : public Backend {
     const char *name() const override { return parts_.name; }
     bool advance(OpArgs &op) override;
     bool run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) override;
+    bool pending(int32_t rank, OpArgs &out) override;
     void abort(const std::string &reason, bool left) override;
     Board &board() override { return board_; }
 
@@ -40,10 +42,12 @@ class SharedBackend final : public Backend {
     /// Where rank k's data of the present step lie.
     char *data(int32_t rank, size_t length);
 
+    bool let_others_first(OpArgs &op);
     void begin_step(OpArgs &op);
     void end_step(OpArgs &op);
     void publish(const OpArgs &op);
     void compare(OpArgs &op);
+    std::string use_of(int32_t rank, const Slot &slot);
     [[noreturn]] void report_mismatch(const OpArgs &op, int32_t other);
 
     size_t span(const OpArgs &op) const;
@@ -64,6 +68,7 @@ class SharedBackend final : public Backend {
     Parts parts_;
     Watch watch_;
     Board board_;
+    std::optional<OpArgs> shadowed_;    ///< what let_others_first has begun
     uint64_t step_ = 0;                 ///< steps begun
     std::vector<const char *> inputs_;  ///< scratch of reduce_into
     std::vector<const char *> shifted_; ///< likewise

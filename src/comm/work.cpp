@@ -2,6 +2,7 @@
 #include "comm/work.hpp"
 #include "comm/group.hpp"
 #include "comm/watch.hpp"
+#include <algorithm>
 #include <utility>
 
 namespace ujoin {
@@ -34,6 +35,16 @@ void Work::complete(std::optional<Error> error) {
 ujoin_status Work::result() const {
     if (error_) throw Error(*error_);
     return UJOIN_OK;
+}
+
+std::vector<int32_t> Work::contributors() const {
+    std::vector<int32_t> ranks;
+    if (!done() || error_) return ranks;
+    const std::vector<int32_t> &shadows = op_.outcome.shadows;
+    const int32_t size = op_.outcome.contributors + static_cast<int32_t>(shadows.size());
+    for (int32_t k = 0; k < size; k++)
+        if (!std::binary_search(shadows.begin(), shadows.end(), k)) ranks.push_back(k);
+    return ranks;
 }
 
 ujoin_status Work::test() {

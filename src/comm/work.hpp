@@ -40,6 +40,8 @@ class Work {
     bool done() const { return done_.load(std::memory_order_acquire); }
     /// Of a completed operation.
     const OpOutcome &outcome() const { return op_.outcome; }
+    /// The ranks that were no shadows; none before it is complete, and none if it failed.
+    std::vector<int32_t> contributors() const;
 
   private:
     friend class Group;

@@ -50,6 +50,8 @@ void JoinContext::join() {
 /// others must still replay.
 void JoinContext::shadow_until_over() {
     uint64_t use = own_;
+    OpArgs op;
+    const auto issued = [&](int32_t r) { return issues_own(r, op); };
     for (int32_t f = 0; f < size_;) {
         board_.watch().check_own();
         const Head seen = head(f);
@@ -58,9 +60,11 @@ void JoinContext::shadow_until_over() {
             publish(++use, true); // only after the hook: a position says "done"
         } else if (seen.joined()) {
             f++;
+        } else if (issued(f)) {
+            group_->shadow(op);
         } else {
-            const auto part = [&](int32_t r) { return r == f ? known(f, use) : caught(r); };
-            wait_for(f, part, [&] { return cat("rank ", f, " to begin use ", use, " or to join"); });
+            const auto part = [&](int32_t r) { return r == f ? known(f, use) || issued(f) : caught(r); };
+            wait_for(f, use, part, [&] { return cat("rank ", f, " to begin use ", use, " or to join"); });
         }
     }
     for (int32_t k = 0; k < size_; k++) {
@@ -68,16 +72,21 @@ void JoinContext::shadow_until_over() {
             const Head seen = head(r);
             return seen.joined() && seen.pos() >= use;
         };
-        wait_for(k, part, [&] { return cat("rank ", k, " to catch up"); });
+        wait_for(k, use, part, [&] { return cat("rank ", k, " to catch up"); });
     }
 }
 
+/// Rank k is in an operation that the program itself issues, where the group says that such are shadowed.
+bool JoinContext::issues_own(int32_t k, OpArgs &op) const {
+    return group_->shadows_collectives() && group_->pending(k, op) && op.program && !op.shadow;
+}
+
 void JoinContext::replay(int32_t k, uint64_t use) {
-    const size_t index = bank(k).ring[use % ring_size].load(std::memory_order_relaxed);
+    const size_t index = bank(k).ring[use % ring_size].load(std::memory_order_acquire);
     if (index >= joinables_.size()) fail(UJOIN_E_INTERNAL, "use ", use, " of rank ", k, " is of joinable ", index);
     if (index == 0) warn_of_skew();
     if (gate_.stop_requested()) ask_stop_before(use);
-    gate_.begin_use(use, true);
+    gate_.begin_use(use, true, group_->shadows_collectives() ? k : -1);
     HookArgs args;
     const auto round = static_cast<int64_t>(rounds_) + report_.shadow_rounds;
     if (index == 0) report_.shadow_rounds++;
@@ -108,6 +117,7 @@ void JoinContext::finish_exhausting() {
 
 /// All have joined: what the totals say is the same on every rank.
 void JoinContext::conclude() {
+    compare_all_uses();
     uint64_t most = 0;
     for (int32_t k = 0; k < size_; k++) {
         const uint64_t total = uses(k, head(k));

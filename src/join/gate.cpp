@@ -56,9 +56,14 @@ void Gate::begin_post() {
 }
 
 void Gate::before(OpArgs &op) {
+    if (!armed_.load(std::memory_order_acquire) || !in_uses_.load(std::memory_order_relaxed)) op.program = false;
     if (!armed_.load(std::memory_order_acquire)) return;
     op.use_tag = tag_.load(std::memory_order_relaxed);
     op.shadow = shadow_.load(std::memory_order_relaxed);
+    if (op.shadow) {
+        op.follow = follow_.load(std::memory_order_relaxed);
+        op.follow_context = number_.load(std::memory_order_relaxed);
+    }
     if (in_uses_.load(std::memory_order_relaxed) && stop_requested()) {
         op.stop_request = true;
         note_shown();

@@ -41,9 +41,10 @@ class Gate final : public Group::Tagger {
     void arm(std::shared_ptr<JoinContext> context, uint64_t number);
     std::shared_ptr<JoinContext> disarm();
     /// Operations from here on belong to this use, as shadows or not.
-    void begin_use(uint64_t use, bool shadow) {
-        const uint64_t number = number_.load(std::memory_order_relaxed);
-        tag_.store(static_cast<uint32_t>((number & 0xff) << 16 | (use & 0xffff)), std::memory_order_relaxed);
+    /// `follow`: a shadow of that rank's use, whose own operations come between.
+    void begin_use(uint64_t use, bool shadow, int32_t follow = -1) {
+        follow_.store(follow, std::memory_order_relaxed);
+        tag_.store(UseTag::make(number_.load(std::memory_order_relaxed), use).word, std::memory_order_relaxed);
         shadow_.store(shadow, std::memory_order_relaxed);
     }
     /// Operations from here on are those of post hooks: no shadows, and too late to ask for a stop.
@@ -87,6 +88,7 @@ class Gate final : public Group::Tagger {
     std::atomic<uint64_t> requested_{~uint64_t{0}}; ///< the context that is to stop
     std::atomic<uint32_t> tag_{0};                  ///< context (8 bits), use (16)
     std::atomic<bool> shadow_{false};
+    std::atomic<int32_t> follow_{-1};  ///< where shadow_ and the group's operations are shadowed
     std::atomic<bool> in_uses_{false}; ///< not in post hooks
     std::atomic<bool> shown_{false};
     std::atomic<bool> agreed_{false};

@@ -4,6 +4,7 @@
 #include "base/text.hpp"
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 namespace ujoin {
@@ -42,7 +43,8 @@ void JoinContext::check_options() const {
 
 /// What all ranks must have in common, as 32 bits.
 uint32_t JoinContext::make_digest() const {
-    std::string all = cat(joinables_.size(), options_.throw_on_exhausted ? " throw" : "", options_.strict ? " strict" : "");
+    std::string all = cat(joinables_.size(), options_.throw_on_exhausted ? " throw" : "", options_.strict ? " strict" : "",
+                          group_->shadows_collectives() ? " shadow_collectives" : "");
     for (const auto &joinable : joinables_) all += cat('\n', joinable->name().size(), ' ', joinable->name());
     for (const auto &[name, value] : options_.hook_options) all += cat('\n', name.size(), ' ', name, '=', value);
     Checksum sum;
@@ -75,6 +77,9 @@ void JoinContext::start() {
         joinables_[i]->context_ = this;
         joinables_[i]->index_ = static_cast<int32_t>(i);
     }
+    std::vector<std::string> names;
+    for (const auto &joinable : joinables_) names.push_back(joinable->name());
+    board_.name_joinables(std::move(names));
     gate_.arm(shared_from_this(), number_);
     armed_.store(number_, std::memory_order_seq_cst); // stop() sees this, or this sees its request
     if (requested_.load(std::memory_order_seq_cst)) gate_.request_stop(number_);
@@ -130,7 +135,7 @@ Head JoinContext::head(int32_t k) const {
                         cat("ranks ", std::min(k, rank_), " and ", std::max(k, rank_), " started join context ", number_,
                             " with different joinables or options; on rank ", rank_, " it has: ", join_list(names),
                             options_.throw_on_exhausted ? " (throw_on_exhausted)" : "", options_.strict ? " (strict)" : "",
-                            "; make it alike on every rank"))
+                            group_->shadows_collectives() ? " (shadow_collectives)" : "", "; make it alike on every rank"))
                 .with_ranks({k});
         }
     }
@@ -177,6 +182,64 @@ int32_t JoinContext::joined_now() const {
     return joined;
 }
 
+// ------------------------------------------------------------------------------- programs that differ between ranks
+
+/// All ranks run one sequence of uses, so their rings say the same of a use that both still hold. An entry is overwritten 16
+/// uses later, after its rank has published that position: who reads the new entry sees the position too.
+void JoinContext::compare_uses(int32_t k) {
+    if (joinables_.size() == 1 || options_.strict) return;
+    const uint64_t theirs = uses(k, head(k));
+    const uint64_t most = std::max(own_, theirs);
+    for (uint64_t u = most > ring_size ? most - ring_size : 0; u < std::min(own_, theirs); u++) {
+        if (bank(k).ring[u % ring_size].load(std::memory_order_acquire) ==
+            bank(rank_).ring[u % ring_size].load(std::memory_order_relaxed))
+            continue;
+        if (uses(k, head(k)) < u + ring_size) fail_different_uses(u, rank_, k);
+    }
+}
+
+/// When all is over: the same words are compared on every rank, so all decide alike.
+void JoinContext::compare_all_uses() {
+    if (joinables_.size() == 1 || options_.strict) return;
+    std::map<uint64_t, int32_t> first; // who ran this use, by what the rings still hold
+    for (int32_t k = 0; k < size_; k++) {
+        const uint64_t total = uses(k, head(k));
+        for (uint64_t u = total > ring_size ? total - ring_size : 0; u < total; u++) {
+            const int32_t a = first.emplace(u, k).first->second;
+            const auto entry = [&](int32_t r) { return bank(r).ring[u % ring_size].load(std::memory_order_acquire); };
+            if (entry(a) != entry(k)) fail_different_uses(u, a, k);
+        }
+    }
+}
+
+void JoinContext::fail_different_uses(uint64_t use, int32_t a, int32_t b) {
+    throw Error(UJOIN_E_MISMATCH,
+                cat("ranks ", std::min(a, b), " and ", std::max(a, b), " ran different uses in join context ", number_,
+                    ": rank ", a, " ", board_.describe_use(a, number_, use), ", rank ", b, " ",
+                    board_.describe_use(b, number_, use), "; a joinable was notified too often or too rarely"))
+        .with_ranks({b == rank_ ? a : b});
+}
+
+/// A rank that is in an operation of a use which this rank has done without it waits for this rank for ever: a hook and the
+/// loop issue different operations, or the loop issues one that no joinable shadows.
+std::optional<Error> JoinContext::find_stray(uint64_t first_open) {
+    for (int32_t k = 0; k < size_; k++) {
+        OpArgs op;
+        if (k == rank_ || !group_->pending(k, op)) continue;
+        const bool shadowed = !options_.throw_on_exhausted && board_.joined(rank_, number_);
+        if (op.program && !op.shadow && shadowed) continue; // its turn comes
+        const UseTag tag{op.use_tag};
+        if (tag.word != 0 && tag.of_context(number_) && !tag.before(first_open)) continue;
+        return Error(UJOIN_E_MISMATCH,
+                     cat("rank ", k, " is in ", describe(op.kind, op.reduce, op.dtype, op.count, op.root), " in ",
+                         board_.describe_use(k, tag), ", which rank ", rank_, " has left without it: ",
+                         op.shadow ? "a main hook issues an operation that the loop did not"
+                                   : "the loop issues an operation that no main hook does"))
+            .with_ranks({k});
+    }
+    return std::nullopt;
+}
+
 // --------------------------------------------------------------------------------------------------- failure, shared
 
 void JoinContext::leave_mark(const Error &error) {
@@ -198,15 +261,17 @@ ujoin_status JoinContext::notify(int32_t index, int32_t *out_active) {
         if (use >= horizon_) make_room(use);
         if (gate_.stop_requested()) ask_stop_before(use);
         Bank &mine = bank(rank_);
-        mine.ring[use % ring_size].store(static_cast<uint8_t>(index), std::memory_order_relaxed);
+        mine.ring[use % ring_size].store(static_cast<uint8_t>(index), std::memory_order_release); // see compare_uses
         own_ = use + 1;
-        if (index == 0) rounds_++;
+        if (index == 0) mine.rounds.store(++rounds_, std::memory_order_relaxed);
         gate_.begin_use(use, false);
         publish(own_, false);
         if (!options_.throw_on_exhausted && !out_active) return;
         const int32_t active = count_active(use);
-        if (options_.throw_on_exhausted && active < size_)
+        if (options_.throw_on_exhausted && active < size_) {
+            if (index == 0) rounds_--; // it was not run
             leave_exhausted("found at least one rank that exhausted inputs", use);
+        }
         if (out_active) *out_active = active;
     });
     return UJOIN_OK;
@@ -224,10 +289,11 @@ void JoinContext::make_room(uint64_t use) {
     for (int32_t k = 0; k < size_; k++) {
         if (k == rank_) continue;
         const auto part = [&](int32_t r) { return r == rank_ || head(r).pos() + ring_size > use; };
-        wait_for(k, part, [&] { return cat("rank ", k, " to get to use ", use - ring_size + 1); });
+        wait_for(k, use, part, [&] { return cat("rank ", k, " to get to use ", use - ring_size + 1); });
         const Head seen = head(k);
         least = std::min(least, seen.pos());
         if (seen.word != 0) stop_at_ = std::min(stop_at_, bank(k).stop_at.load(std::memory_order_relaxed));
+        compare_uses(k);
     }
     horizon_ = least + ring_size;
 }
@@ -246,7 +312,7 @@ int32_t JoinContext::count_active(uint64_t use) {
     int32_t active = 0;
     for (int32_t k = 0; k < size_; k++) {
         wait_for(
-            k, [&](int32_t r) { return known(r, use); },
+            k, use, [&](int32_t r) { return known(r, use); },
             [&] { return cat("rank ", k, " to begin use ", use, " or to join"); });
         if (exists(k, use)) active++;
     }

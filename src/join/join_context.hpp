@@ -2,10 +2,11 @@
 #pragma once
 #include "comm/board.hpp"
 #include "comm/group.hpp"
+#include "comm/head.hpp"
 #include "join/gate.hpp"
-#include "join/head.hpp"
 #include "join/joinable.hpp"
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,9 @@ struct JoinOptions {
     bool throw_on_exhausted = false;
     bool strict = false;
 };
+
+/// How often a wait looks for ranks that wait for ever for this one: a few slices of a sleep.
+inline constexpr int64_t stray_check_ms = 250;
 
 struct JoinReport {
     int64_t rounds = 0;
@@ -74,7 +78,11 @@ class JoinContext : public std::enable_shared_from_this<JoinContext> {
     bool caught(int32_t k) const;
     uint64_t heads_sum() const;
     int32_t joined_now() const;
-    template <class Part, class What> void wait_for(int32_t k, Part &&part, What &&what);
+    template <class Part, class What> void wait_for(int32_t k, uint64_t first_open, Part &&part, What &&what);
+    void compare_uses(int32_t k);
+    void compare_all_uses();
+    [[noreturn]] void fail_different_uses(uint64_t use, int32_t a, int32_t b);
+    std::optional<Error> find_stray(uint64_t first_open);
 
     // Uses of this rank.
     void make_room(uint64_t use);
@@ -86,6 +94,7 @@ class JoinContext : public std::enable_shared_from_this<JoinContext> {
     void join();
     void shadow_until_over();
     void replay(int32_t k, uint64_t use);
+    bool issues_own(int32_t k, OpArgs &op) const;
     void finish_exhausting();
     void conclude();
     void run_hook(size_t index, bool post, HookArgs &args);
@@ -122,23 +131,26 @@ class JoinContext : public std::enable_shared_from_this<JoinContext> {
     std::vector<int64_t> rounds_by_rank_;
 };
 
-/// Waits until part(k) of another rank's bank; part(r) is asked of every failed rank r.
-template <class Part, class What> void JoinContext::wait_for(int32_t k, Part &&part, What &&what) {
+/// Waits until part(k) of another rank's bank; part(r) is asked of every failed rank r. `first_open`: this rank enters no
+/// more operations of uses before that one.
+template <class Part, class What> void JoinContext::wait_for(int32_t k, uint64_t first_open, Part &&part, What &&what) {
     if (part(k)) return;
     const int64_t begin = now_ns();
     // The others may need an operation of this rank that is still in flight.
     if (!group_->has_progress()) group_->drain();
     const auto told = [&] { return cat(what(), " in join context ", number_); };
     Watch &watch = board_.watch();
-    if (options_.idle_timeout_ms < 0) {
-        watch.wait(k, bank(k).event, part, Deadline::never(), true, told);
-    } else {
-        uint64_t seen = heads_sum();
-        while (!watch.wait(k, bank(k).event, part, Deadline::never(), Deadline::in(options_.idle_timeout_ms), true, told)) {
-            const uint64_t now = heads_sum();
-            if (now == seen) watch.time_out(part, cat(told(), " (idle for ", options_.idle_timeout_ms, " ms)"));
-            seen = now;
-        }
+    Deadline idle = Deadline::in(options_.idle_timeout_ms);
+    uint64_t seen = idle.is_never() ? 0 : heads_sum();
+    const auto patience = [&] { return Deadline::earlier(idle, Deadline::in(stray_check_ms)); };
+    while (!watch.wait(k, bank(k).event, part, Deadline::never(), patience(), true, told)) {
+        if (const std::optional<Error> stray = find_stray(first_open))
+            if (!part(k)) throw Error(*stray); // a rank that is through may be ahead of this one
+        if (!idle.passed()) continue;
+        const uint64_t now = heads_sum();
+        if (now == seen) watch.time_out(part, cat(told(), " (idle for ", options_.idle_timeout_ms, " ms)"));
+        seen = now;
+        idle = Deadline::in(options_.idle_timeout_ms);
     }
     report_.wait_ns += now_ns() - begin;
 }
