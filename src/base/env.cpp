@@ -35,6 +35,9 @@ constexpr Entry table[] = {
     {Var::libexec_dir, "UJOIN_LIBEXEC_DIR"},              // where ujoin-warden lies
     {Var::tmpdir, "TMPDIR"},                              // parent of fresh log directories
     {Var::path, "PATH"},                                  // where programs are looked up
+    {Var::error_file, "TORCHELASTIC_ERROR_FILE"},         // where a worker records its failure
+    {Var::no_color, "NO_COLOR"},                          // console prefixes without colour
+    {Var::worker, "UJOIN_WORKER"},                        // set by the launcher: this process is to run a function
 };
 
 } // namespace

@@ -30,6 +30,9 @@ enum class Var {
     libexec_dir,
     tmpdir,
     path,
+    error_file,
+    no_color,
+    worker,
 };
 
 const char *name(Var var);

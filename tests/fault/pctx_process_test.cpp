@@ -163,10 +163,19 @@ TEST(PctxProcess, P_36_ERRORS_01_first_failure_is_the_cause_and_the_others_are_v
             EXPECT_EQ(job.result(r).signal, SIGTERM);
         }
         const std::string report = pctx_report(job.handle);
-        EXPECT_EQ(report.find("trainer FAILED\nRoot cause: rank 2 (pid "), 0U) << report;
-        EXPECT_NE(report.find(") died of SIGSEGV at "), std::string::npos) << report;
-        EXPECT_NE(report.find("    token id out of range\n"), std::string::npos) << report;
-        EXPECT_NE(report.find("Ranks 0, 1, 3 were stopped because of it."), std::string::npos) << report;
+        const size_t root = report.find("Root Cause (first observed failure):\n[0]:\n");
+        ASSERT_NE(root, std::string::npos) << report;
+        EXPECT_NE(report.find("trainer FAILED\n"), std::string::npos) << report;
+        EXPECT_NE(report.find("  rank      : 2 (local_rank: 2)\n  exitcode  : -11 (pid: ", root), std::string::npos)
+            << report;
+        EXPECT_NE(report.find("  end       : died of SIGSEGV, ", root), std::string::npos) << report;
+        EXPECT_NE(report.find("  token id out of range\n", root), std::string::npos) << report;
+        for (const int r : {0, 1, 3}) {
+            const size_t at = report.find("  rank      : " + std::to_string(r) + " (local_rank");
+            ASSERT_LT(at, root) << report;
+            EXPECT_LT(report.find("stopped by the launcher", at), report.find("  traceback", at)) << report;
+            EXPECT_EQ(job.result(r).message, "Signal 15 (SIGTERM) received by PID " + std::to_string(job.result(r).pid));
+        }
     }
 }
 
@@ -178,8 +187,8 @@ TEST(PctxProcess, worker_that_ignores_the_polite_signal_is_killed_after_the_grac
             2, {"0:ignoreterm", "0:touch=" + folder.file("ready"), "0:forever", "await=" + folder.file("ready"), "exit=3"});
         job.spec.containment = containment;
         job.spec.grace_ms = 300;
-        ASSERT_PCTX_OK(job.create_and_start());
         const auto start = Clock::now();
+        ASSERT_PCTX_OK(job.create_and_start());
         EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_E_CHILD_FAILED);
         EXPECT_GE(ms_since(start), 300);
         EXPECT_LT(ms_since(start), at_most(300));
