@@ -171,6 +171,10 @@ void ProcessSet::explain_all() {
     for (size_t i = 0; i < workers_.size(); i++) {
         Explanation why = explain(*plan_, records_[i], i, &workers_[i].answer);
         std::scoped_lock lock(mutex_);
+        WorkerRecord &record = records_[i];
+        record.later =
+            record.stopped && record.state == UJOIN_WORKER_EXITED && record.exit.code != 0 && !why.error_path.empty();
+        if (record.later) record.failed = true;
         workers_[i].why = std::move(why);
         workers_[i].explained = true;
     }
@@ -219,7 +223,7 @@ void ProcessSet::fill(size_t index, ujoin_worker_result &out) const {
     out.exit_code = record.state == UJOIN_WORKER_EXITED || record.state == UJOIN_WORKER_NO_VALUE ? record.exit.code : -1;
     out.signal = record.state == UJOIN_WORKER_SIGNALED ? record.exit.signal : 0;
     out.failed = record.failed ? 1 : 0;
-    out.stopped = record.stopped ? 1 : 0;
+    out.stopped = record.stopped && !record.later ? 1 : 0;
     out.containment = plan_->held_by;
     out.start_ns = record.start_ns;
     out.end_ns = record.end_ns;

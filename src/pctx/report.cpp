@@ -133,6 +133,7 @@ std::string how_it_ended(const WorkerRecord &record) {
     else
         text = "ended, status unknown";
     text += cat(", ", duration_text(record.end_ns - record.start_ns), " after start");
+    if (record.later) return text + "; a later failure, while the launcher was ending the job";
     return record.stopped ? text + "; stopped by the launcher because of the first failure" : text;
 }
 

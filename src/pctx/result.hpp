@@ -46,6 +46,7 @@ struct WorkerRecord {
     os::ExitInfo exit;
     bool failed = false;
     bool stopped = false;
+    bool later = false;   // failed by itself, with a record, when the job was being ended already
     int64_t start_ns = 0; // CLOCK_REALTIME
     int64_t end_ns = 0;
     int64_t end_monotonic_ns = 0; // when it was noticed

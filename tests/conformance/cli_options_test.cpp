@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <nlohmann/json.hpp>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace cli_kit;
@@ -271,6 +272,59 @@ TEST_F(Cli, as_the_first_process_it_frees_foreign_children_and_ends_with_the_job
     EXPECT_EQ(job->wait(), 143);
     EXPECT_EQ(run({worker_, "exit", "0", "6"}, {{"UJOIN_INIT", "1"}})->wait(), 6);
     EXPECT_EQ(run({worker_, "die", "0", "9"}, {{"UJOIN_INIT", "1"}})->wait(), 137);
+}
+
+TEST_F(Cli, LAUNCHER_05_grace_of_the_command_line) {
+    for (const Launch::Variables &variables : {Launch::Variables{}, Launch::Variables{{"PET_SHUTDOWN_TIMEOUT", "0.3"}}}) {
+        fs::remove(file("ready.0"));
+        Args args = {"--shutdown-timeout", "0.3", worker_, "signals", "stubborn"};
+        if (!variables.empty()) args.erase(args.begin(), args.begin() + 2);
+        const auto job = run(args, variables);
+        ASSERT_TRUE(wait_for_workers(1));
+        job->signal(SIGTERM);
+        EXPECT_EQ(job->wait(), 143) << "the worker would stay for ever";
+        EXPECT_TRUE(gone(pid(0)));
+    }
+}
+
+/// Everything that a run leaves, as one text.
+std::string all_files(const fs::path &root) {
+    std::string text;
+    for (const auto &entry : fs::recursive_directory_iterator(root)) {
+        text += entry.path().string() + "\n";
+        if (!entry.is_regular_file()) continue;
+        std::ifstream in(entry.path(), std::ios::binary);
+        text.append(std::istreambuf_iterator<char>(in), {});
+    }
+    return text;
+}
+
+TEST_F(Cli, SECURITY_03_no_secret_is_told_and_nothing_planted_is_used) {
+    const mode_t old = umask(0);
+    const auto job = run({"--event-log-handler", "console", "--nproc-per-node", "2", "--log-dir", file("logs"), "--run-id",
+                          "fixed", "-t", "1", "-r", "2", "--json", file("logs/result.json"), worker_, "record", "1"},
+                         {{"TEST_TOKEN", "s3cr3t-4711"}, {"TORCHELASTIC_ERROR_FILE", file("own.json")}});
+    EXPECT_EQ(job->wait(), 1) << job->err();
+    umask(old);
+    EXPECT_NE(all_files(dir_).find("the reason"), std::string::npos);
+    EXPECT_EQ((job->out() + job->err() + all_files(dir_)).find("s3cr3t-4711"), std::string::npos);
+    for (const auto &entry : fs::recursive_directory_iterator(file("logs"))) {
+        if (entry.is_symlink() || entry.path().filename() == "result.json") continue; // that is where the user said
+        const auto mode = static_cast<unsigned>(entry.status().permissions());
+        EXPECT_EQ(mode, entry.is_directory() ? 0700U : 0600U) << entry.path();
+    }
+    fs::create_directory(dir_ / "target");
+    fs::create_directory_symlink(dir_ / "target", dir_ / "logs" / "planted");
+    const auto refused = run({"--log-dir", file("logs"), "--run-id", "planted", "-r", "3", worker_, "print"});
+    EXPECT_EQ(refused->wait(), 2) << refused->err();
+    EXPECT_TRUE(fs::is_empty(dir_ / "target"));
+    if (geteuid() == 0) {
+        fs::create_directory(dir_ / "logs" / "foreign");
+        ASSERT_EQ(chown(file("logs/foreign").c_str(), 4711, 4711), 0);
+        const auto foreign = run({"--log-dir", file("logs"), "--run-id", "foreign", "-r", "3", worker_, "print"});
+        EXPECT_EQ(foreign->wait(), 2) << foreign->err();
+        EXPECT_TRUE(fs::is_empty(dir_ / "logs" / "foreign"));
+    }
 }
 
 // ------------------------------------------------------------------------------------------------------ several hosts

@@ -4,12 +4,27 @@
 #include "harness/worker_functions.h"
 #include "pctx/function_worker.hpp"
 #include <cstring>
+#include <stdexcept>
 #include <sys/wait.h>
+#include <thread>
 
 using namespace pctx_kit;
 
 extern "C" int worker_entry(int *exit_code) {
     register_test_functions();
+    pctx_register(
+        "uncaught", // where nobody can catch it
+        [](void *, const ujoin_worker_args *) -> ujoin_status {
+            struct rlimit none {};
+            setrlimit(RLIMIT_CORE, &none);
+            signal(SIGABRT, SIG_DFL);
+            std::thread([] { throw std::runtime_error("out of data"); }).join();
+            return UJOIN_OK;
+        },
+        nullptr, nullptr);
+    pctx_register(
+        "throw", [](void *, const ujoin_worker_args *) -> ujoin_status { throw std::range_error("too far"); }, nullptr,
+        nullptr);
     return pctx_worker_main(exit_code);
 }
 
@@ -344,6 +359,46 @@ TEST_P(PctxFunctions, P_38_P_40_a_launcher_that_is_terminated_takes_its_function
         EXPECT_TRUE(eventually([&] { return !runs(pid); }, 1000)) << pid;
         kill(pid, SIGKILL);
     }
+}
+
+TEST_P(PctxFunctions, ERRORS_02_every_way_to_end_leaves_a_usable_record) {
+    struct Way {
+        std::vector<const char *> args;
+        int code;
+        const char *says;
+    };
+    for (const Way &way : std::vector<Way>{{{"0", "-11"}, -11, "Signal 11 (SIGSEGV)"},
+                                           {{"0", "-9"}, -9, "out of memory"},
+                                           {{"0", "-6"}, -6, "Signal 6 (SIGABRT)"},
+                                           {{"0", "1"}, 1, "To enable traceback"},
+                                           {{"0", "0"}, 0, "no return value"},
+                                           {{}, -6, "Signal 6 (SIGABRT)"}}) {
+        Folder folder;
+        const std::string logs = folder.file("logs");
+        FunctionJob job(1, way.args.empty() ? "uncaught" : "end", way.args);
+        prepare(job);
+        job.spec.log_dir = logs.c_str();
+        job.spec.redirects = UJOIN_STD_ERR;
+        ASSERT_PCTX_OK(job.create_and_start());
+        EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_E_CHILD_FAILED);
+        const ujoin_worker_result result = job.result(0);
+        EXPECT_EQ(result.signal != 0 ? -result.signal : result.exit_code, way.code);
+        EXPECT_NE(std::strstr(result.message, way.says), nullptr) << result.message;
+        EXPECT_NE(std::strstr(result.traceback, way.args.empty() ? "out of data" : "from 0"), nullptr) << result.traceback;
+        EXPECT_GT(result.failed_ns, 0);
+        const std::string report = pctx_report(job.handle);
+        for (const char *label : {"  rank      : 0", "  host      : ", "  time      : ", "(pid: "})
+            EXPECT_NE(report.find(label), std::string::npos) << report;
+    }
+}
+
+TEST_P(PctxFunctions, an_exception_that_a_function_throws_is_its_failure) {
+    FunctionJob job(1, "throw");
+    prepare(job);
+    ASSERT_PCTX_OK(job.create_and_start());
+    EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_E_CHILD_FAILED);
+    EXPECT_EQ(job.result(0).exit_code, 1);
+    EXPECT_STREQ(job.result(0).message, "std::range_error: too far");
 }
 
 /// The launcher's side of the two shared files, by hand, for each redirection of the worker's streams.

@@ -175,6 +175,12 @@ static void on_term_done(int signal_number) {
     _exit(0);
 }
 
+static void on_term_slow(int signal_number) {
+    (void)signal_number;
+    sleep_ms(3000);
+    on_term_done(signal_number);
+}
+
 static void finish_on_term(const char *path) {
     struct sigaction action = {0};
     g_done_file = path;
@@ -236,6 +242,8 @@ static void run(const char *command) {
         leave_child(kind, path);
     else if (strcmp(command, "ignoreterm") == 0)
         signal(SIGTERM, SIG_IGN);
+    else if (strcmp(command, "slowterm") == 0)
+        signal(SIGTERM, on_term_slow);
     else if (strcmp(command, "stopself") == 0)
         raise(SIGSTOP);
     else if (strcmp(command, "closeout") == 0)
