@@ -38,11 +38,14 @@ class LineMerger {
     void finish(std::string &out, std::string &other);
     bool has_partial() const { return !partial_.empty(); }
     int fd() const { return fd_; }
+    /// A part of its line is on the console.
+    bool is_open() const { return console_.open[static_cast<size_t>(fd_)] == this; }
+    /// What is not shown yet never will be.
+    void drop_partial() { partial_.clear(); }
     /// As it is now.
     std::string prefix() const;
 
   private:
-    bool is_open() const { return console_.open[static_cast<size_t>(fd_)] == this; }
     void begin(std::string &out, std::string &other);
     void emit(std::string_view bytes, bool ends, std::string &out, std::string &other);
 

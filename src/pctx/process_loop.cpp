@@ -112,6 +112,7 @@ void ProcessSet::warden_lost() {
 void ProcessSet::ended(size_t index, ujoin_worker_state state, const os::ExitInfo &info, int64_t end_ns) {
     Worker &worker = workers_[index];
     if (!worker.live) return;
+    if (ujoin_test_cannot_be_killed && ujoin_test_cannot_be_killed(records_[index].pid)) return;
     worker.live = false;
     live_--;
     if (worker.answer_file) worker.answer = Answer(worker.answer_file.get());

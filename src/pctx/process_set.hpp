@@ -18,6 +18,10 @@
 #include <thread>
 #include <vector>
 
+/// Only test programs define it: true makes the set believe that this process is still there, whatever happens to it, as one
+/// that sleeps in the kernel for ever.
+extern "C" bool ujoin_test_cannot_be_killed(int32_t pid) __attribute__((weak));
+
 namespace ujoin {
 
 /// The workers of one job, from their start to their end.

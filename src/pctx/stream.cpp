@@ -118,8 +118,11 @@ bool TeeStream::skips(std::string_view &bytes) {
         if (!may_skip() || !link_.console.full()) return false;
         std::string out;
         std::string other;
-        inside_line_ = lines_.has_partial();
-        lines_.finish(out, other); // what was begun is the last of it for now
+        const bool begun = lines_.is_open(); // what is shown of a line is the last of it for now
+        inside_line_ = begun || lines_.has_partial();
+        skipped_ = begun ? -1 : 0; // its end will be counted
+        lines_.drop_partial();
+        lines_.finish(out, other);
         show(std::move(out), std::move(other));
         skipping_ = true;
     }
@@ -134,7 +137,7 @@ bool TeeStream::skips(std::string_view &bytes) {
             return bytes.empty();
         }
     }
-    skipped_ += static_cast<uint64_t>(std::count(bytes.begin(), bytes.end(), '\n'));
+    skipped_ += static_cast<int64_t>(std::count(bytes.begin(), bytes.end(), '\n'));
     inside_line_ = bytes.back() != '\n';
     return true;
 }
@@ -142,7 +145,7 @@ bool TeeStream::skips(std::string_view &bytes) {
 void TeeStream::end_skipping() {
     skipping_ = false;
     inside_line_ = false;
-    counters_.dropped.fetch_add(skipped_, std::memory_order_relaxed);
+    if (skipped_ > 0) counters_.dropped.fetch_add(static_cast<uint64_t>(skipped_), std::memory_order_relaxed);
     if (skipped_ > 0) {
         std::string out;
         std::string other;

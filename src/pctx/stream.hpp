@@ -99,7 +99,7 @@ class TeeStream {
     bool paused_ = false;
     bool skipping_ = false;    // the console is behind: its lines are counted only
     bool inside_line_ = false; // the part that was skipped has no end yet
-    uint64_t skipped_ = 0;     // since the last note
+    int64_t skipped_ = 0;      // since the last note
 };
 
 } // namespace ujoin
