@@ -103,6 +103,7 @@ enum ujoin_status_value {
     UJOIN_PENDING = 1,          /**< this wait ran out; the object lives on */
     UJOIN_JOINED = 2,           /**< this rank has joined: the call is part of a shadow */
     UJOIN_SKIPPED = 3,          /**< gradients are not finite: nothing was changed, on any rank */
+    UJOIN_DONE = 4,             /**< this process was a function worker and has run: return from main */
     UJOIN_E_INVALID = -1,       /**< an argument is wrong: correct the call */
     UJOIN_E_STATE = -2,         /**< not now: called in the wrong order, on a closed or broken object, or after fork */
     UJOIN_E_UNSUPPORTED = -3,   /**< not in this build, backend or machine; the text says what is missing */
@@ -1285,6 +1286,15 @@ enum ujoin_std_value {
     UJOIN_STD_SET = 4 /**< in ujoin_worker: the value counts, also if it is none */
 };
 
+/** How a function worker comes to be; programs are always executed. */
+typedef int32_t ujoin_start_method;
+enum ujoin_start_method_value {
+    UJOIN_START_SPAWN = 1, /**< this program is executed again (default) */
+    UJOIN_START_FORK = 2,  /**< a copy of this process; dangerous if it has threads */
+    UJOIN_START_FORKSERVER =
+        3 /**< forked from this program, executed once more, which holds the workers as a warden does */
+};
+
 /** How workers and their descendants are held; the result says which was in force. */
 typedef int32_t ujoin_containment;
 enum ujoin_containment_value {
@@ -1292,26 +1302,73 @@ enum ujoin_containment_value {
     UJOIN_CONTAINMENT_WARDEN = 2 /**< a helper process outlives this one and ends all, also if this one is killed */
 };
 
+/** What happens when the console is slower than the workers; files always get everything. */
+typedef int32_t ujoin_console_policy;
+enum ujoin_console_policy_value {
+    UJOIN_CONSOLE_BLOCK = 1, /**< the workers wait (default) */
+    UJOIN_CONSOLE_DROP = 2,  /**< lines are dropped and counted; a note in their place says how many */
+    UJOIN_CONSOLE_SPILL = 3  /**< what is late is in the log file alone: where there is none, the worker waits */
+};
+
+/** Where stdin comes from. */
+typedef int32_t ujoin_stdin;
+enum ujoin_stdin_value {
+    UJOIN_STDIN_NULL = 1,    /**< /dev/null (default) */
+    UJOIN_STDIN_INHERIT = 2, /**< this process's; one worker at most */
+    UJOIN_STDIN_BYTES = 3,   /**< stdin_data */
+    UJOIN_STDIN_FILE = 4     /**< stdin_path */
+};
+
+/** Placement of workers on processors (of those that this process may use) and their memory nodes. */
+typedef int32_t ujoin_binding;
+enum ujoin_binding_value {
+    UJOIN_BINDING_NONE = 1,    /**< (default) */
+    UJOIN_BINDING_SPREAD = 2,  /**< worker after worker on another memory node, a part of its processors for each */
+    UJOIN_BINDING_COMPACT = 3, /**< side by side: equal parts of the processors in their order */
+    UJOIN_BINDING_LIST = 4     /**< ujoin_worker.cpus */
+};
+
+/** Receives output of a worker: whole lines with their ends, or parts of 64 KiB; stream is UJOIN_STD_OUT or UJOIN_STD_ERR.
+    Runs on the thread that is in pctx_wait or pctx_close; meanwhile at most 1 MiB is kept, then the workers wait. */
+typedef ujoin_status (*ujoin_output_fn)(void *user_data, int32_t rank, ujoin_std stream, const char *data, size_t size);
+
 /** A job: what all its workers have in common. */
 typedef struct ujoin_pctx_spec {
     size_t size;
     const char *name;        /**< for prefixes and the report; default "worker" */
     const char *program;     /**< path, or name in PATH; no shell */
+    const char *function;    /**< instead: a name given to pctx_register, or "library.so:symbol" (an ujoin_worker_fn) */
     const char *const *args; /**< without the program's name; ${local_rank} is replaced */
     size_t arg_count;
-    const char *log_dir;     /**< NULL = a fresh temporary one if a file is needed; "/dev/null" = no files */
-    const char *run_id;      /**< default: random */
-    const char *prefix;      /**< of console lines: ${role_name}, ${rank}, ${local_rank}; default "[name<rank>]: " */
+    const char *log_dir; /**< NULL = a fresh temporary one if a file is needed; "/dev/null" = no files */
+    const char *run_id;  /**< default: random */
+    const char *prefix;  /**< of console lines: ${role_name}, ${rank}, ${local_rank}, ${time}; default "[name<rank>]: " */
+    const int32_t *console_ranks; /**< only these on the console, others to their files or nowhere; NULL = all */
+    size_t console_rank_count;
+    const char *const *stdout_filters; /**< console lines with one of these also go to filtered_stdout.log of the attempt */
+    size_t stdout_filter_count;
+    const char *const *stderr_filters;
+    size_t stderr_filter_count;
+    ujoin_output_fn output; /**< gets the lines of all streams, besides files and instead of an untouched console stream */
+    void *user_data;
+    ujoin_destroy_fn destroy;
     int64_t grace_ms;        /**< between the polite signal and SIGKILL, when the library ends workers; default 30 s */
     int64_t drain_ms;        /**< for output that a grandchild still holds after a worker's end; default 1 s */
     int64_t partial_line_ms; /**< an unfinished line goes to the console after this; default 200 ms */
+    uint64_t rotate_bytes;   /**< a log file of this size becomes <name>.1, and a new one is begun; 0 = never */
     int32_t nprocs;          /**< workers; their index is "rank" in this family */
     int32_t first_rank;      /**< added to the index in texts and prefixes (several hosts) */
     int32_t restart_count;   /**< attempt_<k> in the log directory */
     ujoin_std redirects;     /**< streams that go to files instead of the console */
     ujoin_std tee;           /**< streams that go to both */
+    ujoin_start_method start_method;
     ujoin_containment containment;
-    int32_t same_session; /**< stay on the terminal (one worker, for debuggers) */
+    ujoin_console_policy console;
+    ujoin_binding binding;
+    int32_t no_error_file; /**< workers get no path for error.json */
+    int32_t same_session;  /**< stay on the terminal (one worker, for debuggers) */
+    int32_t no_colour; /**< by default prefixes are coloured by rank if the console is a terminal (and NO_COLOR is unset) */
+    int32_t rotate_keep; /**< old log files kept per stream; default 1; negative = none */
     int32_t reserved;
 } ujoin_pctx_spec;
 
@@ -1321,9 +1378,22 @@ typedef struct ujoin_worker {
     const char *program;
     const char *const *args; /**< replaces the job's, if not NULL */
     size_t arg_count;
-    const char *directory; /**< working directory */
-    ujoin_std redirects;   /**< counts with UJOIN_STD_SET, or if not 0 */
+    const char *directory;  /**< working directory */
+    const void *input;      /**< bytes for a function worker (ujoin_worker_args) */
+    size_t input_size;      /**< counts if input is not NULL */
+    const void *stdin_data; /**< with UJOIN_STDIN_BYTES */
+    size_t stdin_size;
+    const char *stdin_path; /**< with UJOIN_STDIN_FILE */
+    const int32_t *cpus;    /**< processors, with UJOIN_BINDING_LIST; memory comes from their nodes */
+    size_t cpu_count;
+    const ujoin_hyper *limits; /**< resource limits: {"nofile", 4096}, {"core", 0}; HUGE_VAL = unlimited */
+    size_t limit_count;
+    ujoin_std redirects; /**< counts with UJOIN_STD_SET, or if not 0 */
     ujoin_std tee;
+    ujoin_stdin stdin_from;
+    int32_t umask_set; /**< 1: umask counts */
+    int32_t umask;
+    int32_t reserved;
 } ujoin_worker;
 
 /** State of a worker. */
@@ -1331,10 +1401,11 @@ typedef int32_t ujoin_worker_state;
 enum ujoin_worker_state_value {
     UJOIN_WORKER_CREATED = 1, /**< not started */
     UJOIN_WORKER_RUNNING = 2,
-    UJOIN_WORKER_EXITED = 3,    /**< exit_code counts */
-    UJOIN_WORKER_SIGNALED = 4,  /**< signal counts */
-    UJOIN_WORKER_UNKNOWN = 5,   /**< ended, but this process took the status elsewhere */
-    UJOIN_WORKER_UNKILLABLE = 6 /**< still there after SIGKILL; given up */
+    UJOIN_WORKER_EXITED = 3,     /**< exit_code counts */
+    UJOIN_WORKER_SIGNALED = 4,   /**< signal counts */
+    UJOIN_WORKER_UNKNOWN = 5,    /**< ended, but this process took the status elsewhere */
+    UJOIN_WORKER_UNKILLABLE = 6, /**< still there after SIGKILL; given up */
+    UJOIN_WORKER_NO_VALUE = 7    /**< a function worker exited with 0, but its function had not returned: a failure */
 };
 
 /** A worker: what is known now, and how it ended. */
@@ -1350,15 +1421,36 @@ typedef struct ujoin_worker_result {
     ujoin_containment containment; /**< in force */
     int64_t start_ns;              /**< CLOCK_REALTIME */
     int64_t end_ns;                /**< 0 while it runs */
+    int64_t failed_ns;             /**< of a failed or stopped one: the time in its error file, else end_ns; 0 otherwise */
     int64_t last_output_ns;
     int64_t user_us; /**< processor time */
     int64_t system_us;
     uint64_t peak_bytes; /**< resident memory */
     uint64_t stdout_bytes;
     uint64_t stderr_bytes;
+    uint64_t dropped_lines;  /**< of the console */
+    const void *value;       /**< function worker: what it returned (pctx_return); NULL if nothing */
+    size_t value_size;       /**< bytes */
+    const char *message;     /**< of error.json, else of the signal, else how to get one; "" if it did not fail */
+    const char *traceback;   /**< of error.json, else the last lines of stderr, or "" */
     const char *stdout_path; /**< "" if there is no file */
     const char *stderr_path;
+    const char *error_path; /**< of the error.json that it wrote; "" if it wrote none */
 } ujoin_worker_result;
+
+/** What a function worker is told. */
+typedef struct ujoin_worker_args {
+    size_t size;
+    const char *const *args;
+    size_t arg_count;
+    const void *input; /**< ujoin_worker.input */
+    size_t input_size; /**< bytes */
+    int32_t rank;      /**< its index */
+    int32_t nprocs;
+} ujoin_worker_args;
+
+/** A function worker; a negative status is a failure with the text of ujoin_last_error, and exit code 1. */
+typedef ujoin_status (*ujoin_worker_fn)(void *user_data, const ujoin_worker_args *args);
 
 /**
  * Reads "3" (all ranks) or "0:1,12:3" (rank:value) into one value per rank; ranks not named get UJOIN_STD_NONE, ranks
@@ -1368,7 +1460,9 @@ typedef struct ujoin_worker_result {
 UJOIN_API ujoin_status pctx_parse_std(const char *text, ujoin_std *out_values, size_t nprocs);
 
 /**
- * Describes a job; starts nothing. Everything is copied. UJOIN_E_INVALID: no program, nprocs below 1, unknown values.
+ * Describes a job; starts nothing. Everything is copied; the callback is owned from this call on, also if it fails.
+ * UJOIN_E_INVALID: both program and function, nprocs below 1, unknown values. A job of neither needs a program for every
+ * worker (pctx_set_worker) before pctx_start.
  * @local @anythread @since 0.1
  */
 UJOIN_API ujoin_status pctx_create(const ujoin_pctx_spec *spec, ujoin_pctx **out);
@@ -1380,14 +1474,16 @@ UJOIN_API ujoin_status pctx_create(const ujoin_pctx_spec *spec, ujoin_pctx **out
 UJOIN_API ujoin_status pctx_set_env(ujoin_pctx *pctx, int32_t rank, const char *name, const char *value);
 
 /**
- * Gives one worker (rank -1: all) a program, arguments, a directory or redirections of its own. Copied. Before pctx_start.
+ * Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits or redirections of its own.
+ * Copied. Before pctx_start.
  * @local @since 0.1
  */
 UJOIN_API ujoin_status pctx_set_worker(ujoin_pctx *pctx, int32_t rank, const ujoin_worker *worker);
 
 /**
  * Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those started before
- * it are gone. UJOIN_E_STATE: started before. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE set.
+ * it are gone. UJOIN_E_STATE: started before; or this is a worker that has not passed pctx_worker_main. UJOIN_E_INVALID:
+ * workers without a program are named. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE set.
  * Installs no signal handler and waits for no other child of this process.
  * @local @blocking @since 0.1
  */
@@ -1396,7 +1492,7 @@ UJOIN_API ujoin_status pctx_start(ujoin_pctx *pctx);
 /**
  * Waits until all workers have ended well (UJOIN_OK) or one has failed and the others have been ended because of it
  * (UJOIN_E_CHILD_FAILED). UJOIN_PENDING: neither yet. All output is delivered before it returns a final status, and a
- * later call returns the same.
+ * later call returns the same. Runs the output callback.
  * @local @blocking @since 0.1
  */
 UJOIN_API ujoin_status pctx_wait(ujoin_pctx *pctx, int64_t timeout_ms);
@@ -1421,12 +1517,19 @@ UJOIN_API int32_t pctx_first_failure(const ujoin_pctx *pctx);
 UJOIN_API ujoin_status pctx_get_result(ujoin_pctx *pctx, int32_t rank, ujoin_worker_result *out);
 
 /**
- * The failure for a person: first cause with rank, signal or exit code, last lines of its stderr where a
- * file has them; then the others. "" if nothing
- * failed. Lives with the handle.
+ * The failure for a person, in the layout of PyTorch's launcher: the other failures, then the first cause with time, host,
+ * rank, exit code, error file, and its traceback, message or last lines of stderr. "" if nothing failed. Lives with the
+ * handle, until the next call of this function.
  * @local @since 0.1
  */
 UJOIN_API const char *pctx_report(ujoin_pctx *pctx);
+
+/**
+ * All results as one JSON object: name, run_id, first_failure (a rank or null) and workers, a list by rank with the fields
+ * of ujoin_worker_result (times in seconds since 1970, signal by name, no values). Lives like pctx_report.
+ * @local @since 0.1
+ */
+UJOIN_API const char *pctx_report_json(ujoin_pctx *pctx);
 
 /**
  * Sends a signal to one worker's process group (rank -1: to all).
@@ -1436,8 +1539,8 @@ UJOIN_API ujoin_status pctx_signal(ujoin_pctx *pctx, int32_t rank, int32_t signa
 
 /**
  * Ends all workers: `signal` (0 = SIGTERM) to their groups, SIGKILL to what is left after grace_ms (0 = at once), then
- * reads the rest of the output. Bounded by the grace, the drain and a second. May be repeated. UJOIN_PENDING: the console
- * does not take the output. UJOIN_E_TIMEOUT: a worker cannot be killed.
+ * reads the rest of the output. Bounded by the grace, the drain and a second. May be repeated. Runs the output callback.
+ * UJOIN_PENDING: the console does not take the output. UJOIN_E_TIMEOUT: a worker cannot be killed.
  * @local @blocking @since 0.1
  */
 UJOIN_API ujoin_status pctx_close(ujoin_pctx *pctx, int32_t signal, int64_t grace_ms);
@@ -1453,6 +1556,53 @@ UJOIN_API void pctx_abort(ujoin_pctx *pctx);
  * @local @anythread @since 0.1
  */
 UJOIN_API void pctx_destroy(ujoin_pctx *pctx);
+
+/* ----------------------------------------------------------------------------------------------- Inside a worker -- */
+
+/**
+ * Gives a function a name, in the launcher and in its workers alike, before pctx_worker_main. Process-wide.
+ * UJOIN_E_INVALID: the name is taken, empty or has a ':'.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status pctx_register(const char *name, ujoin_worker_fn fn, void *user_data, ujoin_destroy_fn destroy);
+
+/**
+ * The first thing in main of a program that starts functions of its own. UJOIN_OK: this is no worker, go on.
+ * UJOIN_DONE: it was one, the function has run: return *out_exit_code from main. A negative status: it is one, but its
+ * function is not known, say; *out_exit_code is 1. So: `if (pctx_worker_main(&code)) return code;`.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status pctx_worker_main(int32_t *out_exit_code);
+
+/**
+ * In a function worker: what it returns to the launcher (copied, any size). UJOIN_E_STATE elsewhere, or the second time.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status pctx_return(const void *data, size_t size);
+
+/**
+ * Runs a function and records its failure: a negative status with its text, or a C++ exception (type and text), which ends
+ * here with UJOIN_E_CALLBACK. If it returns UJOIN_E_CHILD_FAILED from pctx_wait, the record of the worker that
+ * failed first becomes this process's own, with its exit code. In the file that TORCHELASTIC_ERROR_FILE names, if any.
+ * @local @blocking @since 0.1
+ */
+UJOIN_API ujoin_status pctx_record(ujoin_call_fn fn, void *user_data);
+
+/**
+ * Writes error.json for this worker, atomically: message, traceback (may be NULL), error code (0 = none). Does nothing
+ * where TORCHELASTIC_ERROR_FILE is not set. A later record replaces an earlier one. A file that cannot be written is a
+ * warning (ujoin_set_log_sink), not an error: the failure that is recorded counts.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status pctx_record_error(const char *message, const char *traceback, int32_t code);
+
+/**
+ * From now on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT leave a record with signal, address and backtrace in error.json,
+ * then go to the handler that was there before. Once is enough. For C and C++ programs; runtimes that own these signals
+ * (Go, the JVM) must not call it. Process-wide.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status pctx_record_crashes(void);
 
 #ifdef __cplusplus
 }

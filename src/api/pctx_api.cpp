@@ -3,7 +3,10 @@
 #include "api/handles.hpp"
 #include "api/options.hpp"
 #include "pctx/context.hpp"
+#include "pctx/error_file.hpp"
+#include "pctx/function_worker.hpp"
 #include "ujoin.h"
+#include <cstdio>
 
 using namespace ujoin;
 
@@ -20,7 +23,12 @@ ujoin_status pctx_create(const ujoin_pctx_spec *spec, ujoin_pctx **out) {
     return api::guard("pctx_create", [&] {
         api::begin_out(out);
         if (!spec) fail_invalid("spec is NULL; at least program and nprocs are needed");
-        api::give(out, std::make_shared<ProcessContext>(read_job(api::read_options(spec, "spec"))));
+        const ujoin_pctx_spec given = api::read_options(spec, "spec");
+        std::shared_ptr<OutputCallback> output;
+        if (given.output || given.destroy)
+            output = std::make_shared<OutputCallback>(given.output, given.user_data, given.destroy);
+        if (output && !output->fn) fail_invalid("spec.output is NULL, but spec.destroy is not");
+        api::give(out, std::make_shared<ProcessContext>(read_job(given, std::move(output))));
     });
 }
 
@@ -64,6 +72,11 @@ const char *pctx_report(ujoin_pctx *pctx) {
     return api::guard_value<const char *>("pctx_report", nullptr, [&] { return api::use(pctx, "pctx")->report(); });
 }
 
+const char *pctx_report_json(ujoin_pctx *pctx) {
+    return api::guard_value<const char *>("pctx_report_json", nullptr,
+                                          [&] { return api::use(pctx, "pctx")->json_report(); });
+}
+
 ujoin_status pctx_signal(ujoin_pctx *pctx, int32_t rank, int32_t signal) {
     return api::guard("pctx_signal", [&] { api::use(pctx, "pctx")->signal(rank, signal); });
 }
@@ -78,3 +91,39 @@ void pctx_abort(ujoin_pctx *pctx) {
 }
 
 void pctx_destroy(ujoin_pctx *pctx) { api::drop(pctx); }
+
+ujoin_status pctx_register(const char *name, ujoin_worker_fn fn, void *user_data, ujoin_destroy_fn destroy) {
+    const ujoin_status status = api::guard("pctx_register", [&] { register_function(name, fn, user_data, destroy); });
+    if (status < 0 && destroy) destroy(user_data);
+    return status;
+}
+
+ujoin_status pctx_worker_main(int32_t *out_exit_code) {
+    int32_t code = 0;
+    const ujoin_status status = api::guard("pctx_worker_main", [&] { return worker_main(code); });
+    if (status < 0) std::fprintf(stderr, "%s\n", ujoin::last_error().text.c_str()); // main returns: nobody else would
+    if (out_exit_code) *out_exit_code = code;
+    return status;
+}
+
+ujoin_status pctx_return(const void *data, size_t size) {
+    return api::guard("pctx_return", [&] { return_value(data, size); });
+}
+
+ujoin_status pctx_record(ujoin_call_fn fn, void *user_data) {
+    return api::guard("pctx_record", [&] {
+        if (!fn) fail_invalid("fn is NULL");
+        return record_failure(fn, user_data);
+    });
+}
+
+ujoin_status pctx_record_error(const char *message, const char *traceback, int32_t code) {
+    return api::guard("pctx_record_error", [&] {
+        if (!message) fail_invalid("message is NULL");
+        record_error(message, traceback ? traceback : "", code);
+    });
+}
+
+ujoin_status pctx_record_crashes(void) {
+    return api::guard("pctx_record_crashes", [] { record_crashes(); });
+}

@@ -37,6 +37,9 @@ constexpr Entry table[] = {
     {Var::path, "PATH"},                                  // where programs are looked up
     {Var::debug, "UJOIN_DEBUG"},                          // detail: zero compares parameter values before each step
     {Var::simd, "UJOIN_SIMD"},                            // baseline, avx2 or avx512: what update rules are to use
+    {Var::error_file, "TORCHELASTIC_ERROR_FILE"},         // where a worker records its failure
+    {Var::no_color, "NO_COLOR"},                          // console prefixes without colour
+    {Var::worker, "UJOIN_WORKER"},                        // set by the launcher: this process is to run a function
 };
 
 } // namespace

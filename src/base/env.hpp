@@ -32,6 +32,9 @@ enum class Var {
     path,
     debug,
     simd,
+    error_file,
+    no_color,
+    worker,
 };
 
 const char *name(Var var);

@@ -3,10 +3,15 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +21,9 @@
 #endif
 #ifndef CLONE_PIDFD
 #define CLONE_PIDFD 0x1000
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
 #endif
 
 // The child runs on the parent's memory and thread-local storage: nothing there may be instrumented or take a lock.
@@ -98,20 +106,41 @@ UJOIN_CHILD void reset_signals() {
     for (int number = 1; number <= last_signal; number++) syscall(SYS_rt_sigaction, number, defaults, nullptr, mask_size);
 }
 
-UJOIN_CHILD SpawnStep run_child(Child &child) {
-    const SpawnRequest &request = *child.request;
+/// False, and errno, at the first thing that the system refuses.
+UJOIN_CHILD bool apply_settings(const SpawnSettings &settings) {
+    constexpr int prefer = 1; // MPOL_PREFERRED: other nodes are used when these are full
+    if (settings.umask >= 0) syscall(SYS_umask, settings.umask);
+    if (settings.has_cpus && syscall(SYS_sched_setaffinity, 0, sizeof settings.cpus, settings.cpus) < 0) return false;
+    if (settings.has_nodes) syscall(SYS_set_mempolicy, prefer, settings.nodes, 8 * sizeof settings.nodes);
+    for (int i = 0; i < settings.limit_count; i++) {
+        const uint64_t both[2] = {settings.limits[i].value, settings.limits[i].value};
+        if (syscall(SYS_prlimit64, 0, settings.limits[i].resource, both, nullptr) != 0) return false;
+    }
+    return true;
+}
+
+/// All that comes before the program itself.
+UJOIN_CHILD SpawnStep prepare(const SpawnRequest &request, pid_t parent) {
     reset_signals(); // before the mask: a handler of the host would run on the host's memory
     if (!place_descriptors(request)) return SpawnStep::descriptors;
     if (request.directory && syscall(SYS_chdir, request.directory) != 0) return SpawnStep::directory;
     if (request.new_session && syscall(SYS_setsid) < 0) return SpawnStep::session;
     if (request.death_signal != 0) {
         if (syscall(SYS_prctl, PR_SET_PDEATHSIG, request.death_signal, 0, 0, 0) != 0) return SpawnStep::parent;
-        if (syscall(SYS_getppid) != child.parent) { // it died before the signal was asked for
+        if (syscall(SYS_getppid) != parent) { // it died before the signal was asked for
             errno = ESRCH;
             return SpawnStep::parent;
         }
     }
+    if (request.settings && !apply_settings(*request.settings)) return SpawnStep::settings;
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &request.signal_mask, nullptr, mask_size);
+    return SpawnStep::none;
+}
+
+UJOIN_CHILD SpawnStep run_child(Child &child) {
+    const SpawnRequest &request = *child.request;
+    const SpawnStep step = prepare(request, child.parent);
+    if (step != SpawnStep::none) return step;
     syscall(SYS_execve, request.program, request.argv, request.envp);
     return SpawnStep::exec;
 }
@@ -171,6 +200,82 @@ SpawnResult spawn(const SpawnRequest &request) noexcept {
     return result;
 }
 
+namespace {
+
+struct CopyReport {
+    SpawnStep step;
+    int error;
+};
+
+/// The copy: tells how far it came, and goes on when the parent holds a descriptor of it.
+[[noreturn]] void run_copy(SpawnRequest request, int line, pid_t parent, const std::function<int()> &body) {
+    int fds[spawn_max_fds];
+    for (int i = 0; i < request.fd_count; i++) fds[i] = request.fds[i];
+    const int line_at = request.fd_count;
+    fds[request.fd_count++] = line;
+    request.fds = fds;
+    CopyReport report{};
+    report.step = prepare(request, parent);
+    report.error = report.step == SpawnStep::none ? 0 : errno;
+    const int told = report.step == SpawnStep::descriptors ? line : line_at;
+    char go = 0;
+    if (write(told, &report, sizeof report) != sizeof report || report.error != 0 || read(told, &go, 1) != 1) _exit(127);
+    close(told);
+    clearenv();
+    for (char *const *entry = request.envp; *entry; entry++) putenv(strdup(*entry));
+    const int code = body();
+    std::fflush(nullptr);
+    _exit(code);
+}
+
+} // namespace
+
+SpawnResult spawn_copy(const SpawnRequest &request, const std::function<int()> &body) {
+    SpawnResult result;
+    result.step = SpawnStep::clone;
+    int line[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, line) != 0) {
+        result.error = errno;
+        return result;
+    }
+    std::fflush(nullptr); // else the copy would write it once more
+    const pid_t parent = getpid();
+    const uint64_t all = ~uint64_t{0};
+    uint64_t old = 0;
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old, mask_size);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        close(line[0]);
+        run_copy(request, line[1], parent, body);
+    }
+    const int fork_error = errno;
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old, nullptr, mask_size);
+    close(line[1]);
+    CopyReport report{SpawnStep::clone, fork_error};
+    if (pid > 0) {
+        ssize_t got = 0;
+        do {
+            got = read(line[0], &report, sizeof report);
+        } while (got < 0 && errno == EINTR);
+        if (got != sizeof report) report = {}; // killed before it could tell: it did start
+        const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+        if (pidfd < 0) report = {SpawnStep::clone, errno};
+        result.pid = pid;
+        result.pidfd = pidfd;
+    }
+    const char go = 1;
+    if (report.error == 0 && send(line[0], &go, 1, MSG_NOSIGNAL) != 1 && errno != EPIPE) report = {SpawnStep::clone, errno};
+    close(line[0]);
+    result.step = report.step;
+    result.error = report.error;
+    if (report.error != 0 && pid > 0) {
+        waitpid(pid, nullptr, 0); // it has ended, or does: its line is closed
+        if (result.pidfd >= 0) close(result.pidfd);
+        result.pid = result.pidfd = -1;
+    }
+    return result;
+}
+
 const char *spawn_step_text(SpawnStep step) {
     switch (step) {
     case SpawnStep::clone:
@@ -183,6 +288,8 @@ const char *spawn_step_text(SpawnStep step) {
         return "make its session";
     case SpawnStep::parent:
         return "tie it to its parent";
+    case SpawnStep::settings:
+        return "set its processors and limits";
     default:
         return "execute";
     }

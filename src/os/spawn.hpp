@@ -1,10 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <sys/types.h>
 
-// Starting a program. Uses nothing of base/: the warden is built with it too.
+// Starting a program, or a copy of this one. Uses nothing of base/: the warden is built with it too.
 namespace ujoin::os {
+
+/// A resource limit, soft and hard alike.
+struct SpawnLimit {
+    int32_t resource;
+    int32_t reserved;
+    uint64_t value;
+};
+inline constexpr int spawn_max_limits = 16;
+
+/// What a worker has beside its program; bytes that can be sent to another process.
+struct SpawnSettings {
+    int32_t umask;       // -1: as the parent
+    int32_t limit_count; //
+    int32_t has_cpus;    // 1: `cpus` counts
+    int32_t has_nodes;   // 1: `nodes` counts; a system that refuses it is not asked twice
+    SpawnLimit limits[spawn_max_limits];
+    uint64_t cpus[64]; // bits
+    uint64_t nodes[16];
+};
 
 /// What to start. Everything is read by the child on the parent's memory, hence plain pointers.
 struct SpawnRequest {
@@ -17,11 +37,12 @@ struct SpawnRequest {
     bool new_session = true;
     int death_signal = 0;     // sent when the thread that called spawn ends; 0: none
     uint64_t signal_mask = 0; // of the program, bit 0 = signal 1
+    const SpawnSettings *settings = nullptr;
 };
 inline constexpr int spawn_max_fds = 8;
 
 /// Where a start failed.
-enum class SpawnStep : int32_t { none, clone, descriptors, directory, session, parent, exec };
+enum class SpawnStep : int32_t { none, clone, descriptors, directory, session, parent, settings, exec };
 
 struct SpawnResult {
     pid_t pid = -1;
@@ -33,6 +54,11 @@ struct SpawnResult {
 /// Starts a program by a vfork-style clone: the child borrows the parent's memory until it has executed, so the cost does
 /// not grow with the parent and the errno of what failed is exact. A child that failed has been waited for.
 SpawnResult spawn(const SpawnRequest &request) noexcept;
+
+/// The same for a copy of this process, which runs `body` and exits with what it returns, without the exit handlers of the
+/// program. `program` is not used, `argv` neither; the environment is replaced. At most spawn_max_fds - 1 descriptors. Who
+/// has other threads must know that `body` can do what such a copy can.
+SpawnResult spawn_copy(const SpawnRequest &request, const std::function<int()> &body);
 
 /// "enter its working directory", for the text of an error.
 const char *spawn_step_text(SpawnStep step);

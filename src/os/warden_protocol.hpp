@@ -7,8 +7,8 @@
 // What launcher and warden say to each other over a SOCK_SEQPACKET pair; both come from one build.
 //
 // The launcher starts the warden with descriptor 3 = the socket and 4 = a pidfd of the launcher. For each worker it sends
-// `spawn` with four descriptors (a memfd with the strings, stdin, stdout, stderr) and waits for `spawned`, with a pidfd if
-// it runs. When a worker ends the warden says `exited`, and keeps it unreaped, so that its number stays its own. At the end
+// `spawn` with descriptors (a memfd with settings and strings, then those of the worker) and waits for `spawned`, with a
+// pidfd if it runs. When a worker ends the warden says `exited`, and keeps it unreaped, so that its number stays its own. At the end
 // of the socket, or when the launcher dies, the warden kills until it has no child left, and exits.
 namespace ujoin::os::warden {
 
@@ -17,14 +17,15 @@ inline constexpr int launcher_fd = 4;
 
 enum class Kind : int32_t { spawn = 1, spawned = 2, exited = 3 };
 
-/// Launcher to warden. The memfd holds NUL-terminated strings: program, directory ("" = none), arguments, environment.
+/// Launcher to warden. The memfd holds SpawnSettings, then NUL-terminated strings: program, directory ("" = none),
+/// arguments, environment.
 struct Request {
     Kind kind;
     int32_t index;
     int32_t new_session;
     int32_t arg_count;
     int32_t env_count;
-    int32_t reserved;
+    int32_t has_settings;
     uint64_t signal_mask;
     uint64_t bytes; // in the memfd
 };

@@ -4,7 +4,10 @@
 #include "base/error.hpp"
 #include "os/program.hpp"
 #include "os/spawn.hpp"
+#include "pctx/limits.hpp"
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <unistd.h>
 
 namespace ujoin {
@@ -19,7 +22,49 @@ std::vector<std::string> own_environment() {
     return list;
 }
 
+/// What is executed to have this program once more.
+std::string own_program() {
+    char path[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length < 0) fail_errno(errno, "cannot find the file of this program");
+    return {path, static_cast<size_t>(length)};
+}
+
+void set_bits(uint64_t *words, size_t count, const std::vector<int32_t> &numbers, const char *what) {
+    for (const int32_t number : numbers) {
+        if (number < 0 || static_cast<size_t>(number) >= 64 * count)
+            fail_invalid(what, " ", number, " is not there; expected 0 to ", 64 * count - 1);
+        words[number / 64] |= uint64_t{1} << (number % 64);
+    }
+}
+
+/// Processors, limits and umask; nothing where none is asked for.
+std::optional<os::SpawnSettings> make_settings(const JobSpec &job, const WorkerSpec &spec, const Topology &topology,
+                                               size_t index) {
+    const bool placed = job.binding != UJOIN_BINDING_NONE;
+    if (!placed && spec.limits.empty() && spec.umask < 0) return std::nullopt;
+    os::SpawnSettings settings{};
+    settings.umask = spec.umask;
+    for (const os::SpawnLimit &limit : spec.limits) settings.limits[settings.limit_count++] = limit;
+    if (!placed) return settings;
+    const std::vector<int32_t> cpus = job.binding == UJOIN_BINDING_LIST
+                                          ? spec.cpus
+                                          : place_worker(topology, job.binding, index, static_cast<size_t>(job.nprocs));
+    set_bits(settings.cpus, std::size(settings.cpus), cpus, "processor");
+    settings.has_cpus = 1;
+    if (topology.nodes.size() < 2) return settings;
+    set_bits(settings.nodes, std::size(settings.nodes), nodes_of(topology, cpus), "memory node");
+    settings.has_nodes = 1;
+    return settings;
+}
+
 } // namespace
+
+bool ProcessContext::is_set(const char *name, int32_t rank) const {
+    return std::any_of(changes_.begin(), changes_.end(), [&](const EnvChange &change) {
+        return change.name == name && (change.rank == -1 || change.rank == rank);
+    });
+}
 
 ProcessContext::ProcessContext(JobSpec job) : job_(std::move(job)), workers_(static_cast<size_t>(job_.nprocs)) {}
 
@@ -55,33 +100,84 @@ void ProcessContext::set_worker(int32_t rank, const ujoin_worker &worker) {
         if (rank == -1 || rank == i) apply_worker(worker, workers_[static_cast<size_t>(i)]);
 }
 
+/// Every worker needs something to run; the text names those that have nothing.
+void ProcessContext::check_programs() const {
+    std::vector<size_t> missing;
+    std::vector<int32_t> readers;
+    for (size_t i = 0; i < workers_.size(); i++) {
+        if (job_.program.empty() && job_.function.empty() && !workers_[i].program) missing.push_back(i);
+        if (workers_[i].stdin_from == UJOIN_STDIN_INHERIT) readers.push_back(static_cast<int32_t>(i));
+        if (job_.binding == UJOIN_BINDING_LIST && workers_[i].cpus.empty())
+            fail_invalid("spec.binding is UJOIN_BINDING_LIST, but rank ", i, " has no processors (worker.cpus)");
+    }
+    if (!missing.empty())
+        fail_invalid("neither spec.program nor spec.function is set, and of ranks 0 to ", workers_.size() - 1,
+                     " these have no program of their own: ", join_list(missing));
+    if (readers.size() > 1)
+        fail_invalid("one worker at most can inherit stdin, but ranks ", join_list(readers), " ask for it");
+    if (job_.start_method == UJOIN_START_FORK && job_.containment == UJOIN_CONTAINMENT_WARDEN && !job_.function.empty())
+        fail(UJOIN_E_UNSUPPORTED, "a forked worker is a child of this process: UJOIN_START_FORK goes with "
+                                  "UJOIN_CONTAINMENT_GROUP, UJOIN_START_FORKSERVER with the warden");
+}
+
+void ProcessContext::plan_program(JobPlan &plan, size_t index) const {
+    const WorkerSpec &spec = workers_[index];
+    WorkerPlan &worker = plan.workers[index];
+    std::vector<std::string> args;
+    for (const std::string &arg : spec.args ? *spec.args : job_.args)
+        args.push_back(substitute(arg, {{"local_rank", std::to_string(index)}}));
+    if (!job_.function.empty() && !spec.program) {
+        worker.program = job_.function;
+        worker.file = plan.own_program;
+        worker.argv = {plan.own_program};
+        worker.call = FunctionCall{job_.function, std::move(args), spec.input, static_cast<int32_t>(index), job_.nprocs};
+        if (job_.start_method == UJOIN_START_SPAWN)
+            worker.environment.push_back(cat(env::name(env::Var::worker), "=", worker_is_function));
+        return;
+    }
+    worker.program = spec.program.value_or(job_.program);
+    worker.argv.push_back(worker.program);
+    worker.argv.insert(worker.argv.end(), args.begin(), args.end());
+    int error = 0;
+    const std::string path = find_variable(worker.environment, env::name(env::Var::path)).value_or(default_path);
+    worker.file = os::find_program(worker.program, path, worker.directory, error);
+    if (error != 0) fail_errno(error, cat("rank ", plan.rank_of(index), ": cannot find \"", worker.program, "\" in PATH"));
+}
+
 JobPlan ProcessContext::make_plan() const {
+    check_programs();
     JobPlan plan;
     plan.job = job_;
     plan.environment = own_environment();
     plan.signal_mask = os::signal_mask();
+    plan.held_by = job_.containment;
+    if (!job_.function.empty()) {
+        plan.own_program = own_program();
+        if (job_.start_method == UJOIN_START_FORKSERVER) plan.held_by = UJOIN_CONTAINMENT_WARDEN;
+    }
+    const Topology topology = job_.binding == UJOIN_BINDING_NONE ? Topology() : Topology::read("/sys");
     for (size_t i = 0; i < workers_.size(); i++) {
         const WorkerSpec &spec = workers_[i];
         WorkerPlan &worker = plan.workers.emplace_back();
-        worker.program = spec.program.value_or(job_.program);
         worker.directory = spec.directory;
         worker.environment = make_environment(plan.environment, changes_, static_cast<int32_t>(i));
-        worker.argv.push_back(worker.program);
-        for (const std::string &arg : spec.args ? *spec.args : job_.args)
-            worker.argv.push_back(substitute(arg, {{"local_rank", std::to_string(i)}}));
-        int error = 0;
-        const std::string path = find_variable(worker.environment, env::name(env::Var::path)).value_or(default_path);
-        worker.file = os::find_program(worker.program, path, worker.directory, error);
-        if (error != 0) fail_errno(error, cat("rank ", plan.rank_of(i), ": cannot find \"", worker.program, "\" in PATH"));
+        worker.stdin_bytes = spec.stdin_bytes;
+        worker.stdin_path = spec.stdin_path;
+        if (spec.stdin_from != 0)
+            worker.stdin_from = spec.stdin_from;
+        else if (job_.same_session)
+            worker.stdin_from = UJOIN_STDIN_INHERIT;
+        worker.settings = make_settings(job_, spec, topology, i);
+        plan_program(plan, i);
     }
     plan.files = StdioPlan::open(job_, workers_);
     for (size_t i = 0; i < workers_.size(); i++) {
         // Without a file the worker must not write over this process's own.
         const std::string &file = plan.files.workers[i].error_file;
         if (file.empty() && job_.log_dir != "/dev/null" && !find_variable(plan.environment, error_file_variable)) continue;
-        std::vector<EnvChange> changes = {{-1, error_file_variable, file}};
-        changes.insert(changes.end(), changes_.begin(), changes_.end());
-        plan.workers[i].environment = make_environment(plan.environment, changes, static_cast<int32_t>(i));
+        std::vector<std::string> &environment = plan.workers[i].environment;
+        if (is_set(error_file_variable, static_cast<int32_t>(i))) continue;
+        environment = make_environment(environment, {{-1, error_file_variable, file}}, 0);
     }
     return plan;
 }
@@ -90,6 +186,10 @@ void ProcessContext::start() {
     std::shared_ptr<ProcessSet> set;
     {
         std::scoped_lock lock(mutex_);
+        if (is_unpassed_worker())
+            fail_state(
+                "this process is a function worker that has not passed pctx_worker_main, which comes first in main; it "
+                "would start itself without end");
         if (started_) fail_state("the workers were started before; a context starts once");
         if (closed_) fail_state("the context is closed");
         if (aborted_) fail(UJOIN_E_ABORTED, "aborted by pctx_abort before the start");
@@ -136,8 +236,11 @@ ujoin_worker_result ProcessContext::result(int32_t rank) const {
     out.rank = rank;
     out.exit_code = -1;
     out.containment = job_.containment;
+    out.message = "";
+    out.traceback = "";
     out.stdout_path = "";
     out.stderr_path = "";
+    out.error_path = "";
     if (const auto found = set()) found->fill(static_cast<size_t>(rank), out);
     return out;
 }
@@ -145,6 +248,12 @@ ujoin_worker_result ProcessContext::result(int32_t rank) const {
 const char *ProcessContext::report() {
     if (const auto found = set()) report_ = found->report();
     return report_.c_str();
+}
+
+const char *ProcessContext::json_report() {
+    const auto found = set();
+    json_ = found ? found->json_report() : "{}";
+    return json_.c_str();
 }
 
 void ProcessContext::signal(int32_t rank, int32_t signal) {

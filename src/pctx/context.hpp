@@ -25,6 +25,7 @@ class ProcessContext {
     int32_t first_failure() const;
     ujoin_worker_result result(int32_t rank) const;
     const char *report();
+    const char *json_report();
     void signal(int32_t rank, int32_t signal);
     ujoin_status close(int32_t signal, int64_t grace_ms);
     void abort();
@@ -35,11 +36,15 @@ class ProcessContext {
     std::shared_ptr<ProcessSet> set() const;
     std::shared_ptr<ProcessSet> need_set() const;
     JobPlan make_plan() const;
+    void plan_program(JobPlan &plan, size_t index) const;
+    void check_programs() const;
+    bool is_set(const char *name, int32_t rank) const;
 
     const JobSpec job_;
     std::vector<WorkerSpec> workers_;
     std::vector<EnvChange> changes_;
     std::string report_;
+    std::string json_;
 
     mutable std::mutex mutex_;
     std::shared_ptr<ProcessSet> set_; // from a start on

@@ -112,19 +112,31 @@ void ProcessSet::warden_lost() {
 void ProcessSet::ended(size_t index, ujoin_worker_state state, const os::ExitInfo &info, int64_t end_ns) {
     Worker &worker = workers_[index];
     if (!worker.live) return;
+    if (ujoin_test_cannot_be_killed && ujoin_test_cannot_be_killed(records_[index].pid)) return;
     worker.live = false;
     live_--;
-    const bool bad = state != UJOIN_WORKER_EXITED || info.code != 0;
+    if (worker.answer_file) worker.answer = Answer(worker.answer_file.get());
+    worker.answer_file.reset();
+    bool bad = false;
+    std::string text;
     {
         std::scoped_lock lock(mutex_);
         WorkerRecord &record = records_[index];
         record.state = state;
         record.exit = info;
         record.end_ns = end_ns;
+        record.end_monotonic_ns = now_ns();
+        const bool calls = plan_->workers[index].call.has_value();
+        if (calls && state == UJOIN_WORKER_EXITED && info.code == 0 && worker.answer.state() != AnswerState::returned)
+            record.state = UJOIN_WORKER_NO_VALUE;
+        bad = ended_badly(record);
         record.stopped = phase_ != Phase::running;
         record.failed = bad && !record.stopped;
         if (record.failed && first_failure_ < 0) first_failure_ = static_cast<int32_t>(index);
+        text = cat("worker closed: ", describe_end(*plan_, record, index), ", local rank ", index,
+                   record.stopped ? ", stopped" : "");
     }
+    log_line(UJOIN_LOG_INFO, text);
     if (sweeping_) return;
     if (phase_ == Phase::running && bad) return begin_end(SIGTERM, plan_->job.grace_ms);
     if (live_ == 0 && phase_ <= Phase::ending) leaders_done();
@@ -137,14 +149,28 @@ void ProcessSet::sweep() {
     for (size_t i = 0; i < workers_.size(); i++)
         if (workers_[i].exit_watch) exit_ready(i);
     sweeping_ = false;
-    // Which of them was first, nobody has seen. An exit is more likely the answer to a death than its cause.
+    choose_first();
+}
+
+/// Several have failed before anybody was told to end. Who died of a signal and left no record is the cause: an exit is more
+/// likely the answer to a death. Else the earliest record counts; the time at which an end was noticed, where there is none.
+void ProcessSet::choose_first() {
     std::scoped_lock lock(mutex_);
-    if (first_failure_ < 0 || records_[static_cast<size_t>(first_failure_)].exit.signal != 0) return;
-    for (size_t i = 0; i < records_.size(); i++)
-        if (records_[i].failed && records_[i].state == UJOIN_WORKER_SIGNALED) {
-            first_failure_ = static_cast<int32_t>(i);
-            return;
-        }
+    if (first_failure_ < 0) return;
+    int64_t best = never;
+    for (size_t i = 0; i < records_.size(); i++) {
+        const WorkerRecord &record = records_[i];
+        if (!record.failed) continue;
+        const int64_t told = explain(*plan_, record, i, &workers_[i].answer).monotonic_ns;
+        int64_t when = record.end_monotonic_ns;
+        if (told > 0 && told <= when)
+            when = told;
+        else if (record.state == UJOIN_WORKER_SIGNALED)
+            when = 0;
+        if (when >= best) continue;
+        best = when;
+        first_failure_ = static_cast<int32_t>(i);
+    }
 }
 
 // ------------------------------------------------------------------------------------------------------------- the end

@@ -22,10 +22,15 @@ void fill_from_file(const std::string &path, uint64_t &bytes, int64_t &last_ns) 
 ujoin_status ProcessSet::wait(const Deadline &deadline) {
     std::unique_lock lock(mutex_);
     for (;;) {
+        run_output(lock);
         first_failure_seen_ = first_failure_;
         if (final_) {
             if (!broken_text_.empty()) fail(UJOIN_E_INTERNAL, broken_text_);
-            if (first_failure_ >= 0) throw child_failed();
+            if (first_failure_ >= 0) {
+                const auto first = static_cast<size_t>(first_failure_);
+                note_child_failure(workers_[first].why.error_path, python_code(records_[first]));
+                throw child_failed();
+            }
             if (aborted_) fail(UJOIN_E_ABORTED, "the workers were killed by pctx_abort");
             return UJOIN_OK;
         }
@@ -45,6 +50,21 @@ ujoin_status ProcessSet::wait(const Deadline &deadline) {
     }
 }
 
+/// Gives what workers wrote to the program's callback, outside of the lock.
+void ProcessSet::run_output(std::unique_lock<std::mutex> &lock) {
+    if (!plan_->job.output) return;
+    const OutputCallback &callback = *plan_->job.output;
+    while (output_ && !output_->empty()) {
+        lock.unlock();
+        const auto item = output_->pop();
+        ujoin_status status = UJOIN_OK;
+        if (item)
+            status = callback.fn(callback.user_data, item->rank, item->stream, item->bytes.data(), item->bytes.size());
+        if (status < 0) fail(UJOIN_E_CALLBACK, "the callback for the output of workers failed: ", last_error().text);
+        lock.lock();
+    }
+}
+
 ujoin_status ProcessSet::close(int signal, int64_t grace_ms) {
     const bool runs = post([=, this] { begin_end(signal, grace_ms); });
     const int64_t drain_ms = plan_->job.drain_ms;
@@ -53,6 +73,7 @@ ujoin_status ProcessSet::close(int signal, int64_t grace_ms) {
     try {
         std::unique_lock lock(mutex_);
         while (runs && !final_ && !deadline.passed()) {
+            run_output(lock);
             changed_.wait_for(lock, std::chrono::nanoseconds(deadline.left_ns(os::slice_ns)));
             lock.unlock();
             os::check_interrupt();
@@ -64,6 +85,7 @@ ujoin_status ProcessSet::close(int signal, int64_t grace_ms) {
     }
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::milliseconds(runs ? 0 : kill_limit_ms), [&] { return final_; });
+    run_output(lock);
     first_failure_seen_ = first_failure_;
     std::vector<int32_t> stuck;
     for (size_t i = 0; i < records_.size(); i++)
@@ -144,24 +166,53 @@ Error ProcessSet::child_failed() const {
     return error.with_ranks({first_failure_});
 }
 
+/// Once all has ended: what there is to say of each failure, kept since files may go.
+void ProcessSet::explain_all() {
+    for (size_t i = 0; i < workers_.size(); i++) {
+        Explanation why = explain(*plan_, records_[i], i, &workers_[i].answer);
+        std::scoped_lock lock(mutex_);
+        WorkerRecord &record = records_[i];
+        record.later =
+            record.stopped && record.state == UJOIN_WORKER_EXITED && record.exit.code != 0 && !why.error_path.empty();
+        if (record.later) record.failed = true;
+        workers_[i].why = std::move(why);
+        workers_[i].explained = true;
+    }
+}
+
 std::string ProcessSet::report() const {
-    std::vector<WorkerRecord> records;
+    std::scoped_lock lock(mutex_);
+    if (first_failure_ < 0) return {};
+    std::vector<Explanation> whys;
+    for (size_t i = 0; i < workers_.size(); i++)
+        whys.push_back(workers_[i].explained ? workers_[i].why : explain(*plan_, records_[i], i, &workers_[i].answer));
+    return make_report(*plan_, records_, static_cast<size_t>(first_failure_), whys);
+}
+
+std::string ProcessSet::json_report() const {
+    std::vector<ujoin_worker_result> results;
+    for (size_t i = 0; i < workers_.size(); i++) {
+        ujoin_worker_result &out = results.emplace_back();
+        out.rank = static_cast<int32_t>(i);
+        fill(i, out);
+    }
     int32_t first = -1;
     {
         std::scoped_lock lock(mutex_);
-        records = records_;
         first = first_failure_;
     }
-    return first < 0 ? std::string() : make_report(*plan_, records, static_cast<size_t>(first));
+    return make_json_report(*plan_, results, first);
 }
 
 void ProcessSet::fill(size_t index, ujoin_worker_result &out) const {
+    const Worker &worker = workers_[index];
     const WorkerStdio &stdio = plan_->files.workers[index];
     uint64_t bytes[2] = {};
     int64_t last_ns = 0;
     for (size_t s = 0; s < 2; s++) {
-        const StreamCounters &counters = workers_[index].counters[s];
+        const StreamCounters &counters = worker.counters[s];
         bytes[s] = counters.bytes.load(std::memory_order_relaxed);
+        out.dropped_lines += counters.dropped.load(std::memory_order_relaxed);
         last_ns = std::max(last_ns, counters.last_ns.load(std::memory_order_relaxed));
         if (stdio.streams[s].kind == StreamKind::file) fill_from_file(stdio.streams[s].path, bytes[s], last_ns);
     }
@@ -169,20 +220,28 @@ void ProcessSet::fill(size_t index, ujoin_worker_result &out) const {
     const WorkerRecord &record = records_[index];
     out.state = record.state;
     out.pid = record.pid;
-    out.exit_code = record.state == UJOIN_WORKER_EXITED ? record.exit.code : -1;
+    out.exit_code = record.state == UJOIN_WORKER_EXITED || record.state == UJOIN_WORKER_NO_VALUE ? record.exit.code : -1;
     out.signal = record.state == UJOIN_WORKER_SIGNALED ? record.exit.signal : 0;
     out.failed = record.failed ? 1 : 0;
-    out.stopped = record.stopped ? 1 : 0;
+    out.stopped = record.stopped && !record.later ? 1 : 0;
+    out.containment = plan_->held_by;
     out.start_ns = record.start_ns;
     out.end_ns = record.end_ns;
+    out.failed_ns = ended_badly(record) ? (worker.explained ? worker.why.failed_ns : record.end_ns) : 0;
     out.last_output_ns = last_ns;
     out.user_us = record.exit.user_us;
     out.system_us = record.exit.system_us;
     out.peak_bytes = record.exit.peak_bytes;
     out.stdout_bytes = bytes[0];
     out.stderr_bytes = bytes[1];
+    const bool returned = worker.answer.state() == AnswerState::returned && record.state == UJOIN_WORKER_EXITED;
+    out.value = returned ? worker.answer.data() : nullptr;
+    out.value_size = returned ? worker.answer.size() : 0;
+    out.message = worker.why.message.c_str();
+    out.traceback = worker.why.traceback.c_str();
     out.stdout_path = stdio.streams[0].path.c_str();
     out.stderr_path = stdio.streams[1].path.c_str();
+    out.error_path = worker.why.error_path.c_str();
 }
 
 } // namespace ujoin

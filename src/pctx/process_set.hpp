@@ -5,6 +5,7 @@
 #include "io/loop.hpp"
 #include "io/watch.hpp"
 #include "os/fd.hpp"
+#include "pctx/output_queue.hpp"
 #include "pctx/result.hpp"
 #include "pctx/stream.hpp"
 #include "pctx/warden_client.hpp"
@@ -16,6 +17,10 @@
 #include <optional>
 #include <thread>
 #include <vector>
+
+/// Only test programs define it: true makes the set believe that this process is still there, whatever happens to it, as one
+/// that sleeps in the kernel for ever.
+extern "C" bool ujoin_test_cannot_be_killed(int32_t pid) __attribute__((weak));
 
 namespace ujoin {
 
@@ -48,6 +53,7 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     int32_t first_failure_seen() const;
     void fill(size_t index, ujoin_worker_result &out) const;
     std::string report() const;
+    std::string json_report() const;
 
   private:
     enum class Phase { running, ending, leftovers, draining, flushing, closing, done };
@@ -60,6 +66,10 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
         std::array<os::Fd, 2> pipes; // until the loop has them
         std::array<StreamCounters, 2> counters;
         std::array<std::unique_ptr<TeeStream>, 2> streams;
+        os::Fd answer_file; // of a function worker
+        Answer answer;
+        Explanation why;
+        bool explained = false;
         std::unique_ptr<io::Watch> exit_watch;
         int retries = 0;
         bool held = false; // not reaped: its number is its own
@@ -73,9 +83,21 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     // keeper (process_start.cpp)
     void keep();
     void launch_all();
-    void launch(size_t index, char *const *launcher_env);
-    void open_stdio(size_t index, std::array<os::Fd, 2> &theirs, int *fds, const os::Fd &null);
+    void launch(size_t index, const os::Fd &null);
+    struct Files { // of a worker while it is started
+        std::array<os::Fd, 2> theirs;
+        os::Fd input;
+        os::Fd call;
+        std::vector<int> fds;
+    };
+    void open_stdio(size_t index, Files &files, const os::Fd &null);
+    void open_stdin(size_t index, Files &files, const os::Fd &null);
+    void open_call(size_t index, Files &files);
+    os::SpawnResult start_worker(size_t index, const os::SpawnRequest &request);
+    void start_warden();
     void attach();
+    void attach_streams(size_t index);
+    void make_console_link();
     void undo_start();
     void take_down();
 
@@ -89,6 +111,7 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     void warden_lost();
     void ended(size_t index, ujoin_worker_state state, const os::ExitInfo &info, int64_t end_ns);
     void sweep();
+    void choose_first();
     void begin_end(int signal, int64_t grace_ms);
     void kill_now();
     void give_up();
@@ -108,9 +131,12 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     void signal_worker(Worker &worker, int signal);
     std::vector<os::Member> members() const;
     Error child_failed() const;
+    void run_output(std::unique_lock<std::mutex> &lock);
+    void explain_all();
 
     const std::unique_ptr<JobPlan> plan_;
     std::vector<Worker> workers_;
+    std::unique_ptr<OutputQueue> output_; // where the program has a callback
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "os/spawn.hpp"
 #include "os/thread.hpp"
@@ -6,7 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 namespace ujoin {
@@ -69,6 +72,7 @@ void ProcessSet::keep() {
         changed_.wait(lock, [&] { return loop_done_; });
         lock.unlock();
         take_down();
+        explain_all();
         lock.lock();
     }
     final_ = true;
@@ -76,13 +80,12 @@ void ProcessSet::keep() {
 }
 
 void ProcessSet::launch_all() {
-    const std::vector<char *> launcher_env = pointers(plan_->environment);
     {
         auto loop = std::make_unique<io::Loop>("ujoin-pctx");
         std::scoped_lock lock(mutex_);
         loop_ = std::move(loop);
     }
-    if (plan_->job.containment == UJOIN_CONTAINMENT_WARDEN) warden_.emplace(!plan_->job.same_session, launcher_env.data());
+    start_warden();
     const os::Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
     if (!null) fail_errno(errno, "cannot open /dev/null");
     for (size_t i = 0; i < workers_.size(); i++) {
@@ -90,36 +93,8 @@ void ProcessSet::launch_all() {
             std::scoped_lock lock(mutex_);
             if (aborted_) fail(UJOIN_E_ABORTED, "aborted by pctx_abort before all workers had started");
         }
-        std::array<os::Fd, 2> theirs;
-        int fds[3];
         try {
-            open_stdio(i, theirs, fds, null);
-            const WorkerPlan &worker = plan_->workers[i];
-            const std::vector<char *> argv = pointers(worker.argv);
-            const std::vector<char *> envp = pointers(worker.environment);
-            os::SpawnRequest request;
-            request.program = worker.file.c_str();
-            request.argv = argv.data();
-            request.envp = envp.data();
-            request.directory = worker.directory.empty() ? nullptr : worker.directory.c_str();
-            request.fds = fds;
-            request.fd_count = 3;
-            request.new_session = !plan_->job.same_session;
-            request.death_signal = SIGKILL;
-            request.signal_mask = plan_->signal_mask;
-            const int64_t start_ns = os::realtime_ns();
-            const os::SpawnResult result = warden_ ? warden_->spawn(static_cast<int>(i), request) : os::spawn(request);
-            if (result.error != 0)
-                fail_errno(result.error,
-                           cat("cannot ", os::spawn_step_text(result.step), " \"", worker.program, "\"",
-                               result.step == os::SpawnStep::directory ? cat(" (\"", worker.directory, "\")") : ""));
-            std::scoped_lock lock(mutex_);
-            workers_[i].pidfd.reset(result.pidfd);
-            workers_[i].held = true;
-            workers_[i].live = true;
-            records_[i].pid = result.pid;
-            records_[i].start_ns = start_ns;
-            records_[i].state = UJOIN_WORKER_RUNNING;
+            launch(i, null);
         } catch (Error &error) {
             throw error.in(cat("rank ", plan_->rank_of(i)));
         }
@@ -128,61 +103,178 @@ void ProcessSet::launch_all() {
     plan_->files.publish();
 }
 
-void ProcessSet::open_stdio(size_t index, std::array<os::Fd, 2> &theirs, int *fds, const os::Fd &null) {
-    fds[0] = plan_->job.same_session ? host_or(0, null) : null.get();
+/// Who holds the workers, if not this process: the helper, or this program itself as a fork server.
+void ProcessSet::start_warden() {
+    const JobSpec &job = plan_->job;
+    std::vector<std::string> environment = plan_->environment;
+    if (!job.function.empty() && job.start_method == UJOIN_START_FORKSERVER) {
+        environment.push_back(cat(env::name(env::Var::worker), "=", worker_is_forkserver));
+        warden_.emplace(plan_->own_program, !job.same_session, pointers(environment).data());
+    } else if (job.containment == UJOIN_CONTAINMENT_WARDEN) {
+        warden_.emplace(!job.same_session, pointers(environment).data());
+    }
+}
+
+void ProcessSet::launch(size_t index, const os::Fd &null) {
+    Files files;
+    open_stdio(index, files, null);
+    if (plan_->workers[index].call) open_call(index, files);
+    const WorkerPlan &worker = plan_->workers[index];
+    const std::vector<char *> argv = pointers(worker.argv);
+    const std::vector<char *> envp = pointers(worker.environment);
+    os::SpawnRequest request;
+    request.program = worker.file.c_str();
+    request.argv = argv.data();
+    request.envp = envp.data();
+    request.directory = worker.directory.empty() ? nullptr : worker.directory.c_str();
+    request.fds = files.fds.data();
+    request.fd_count = static_cast<int>(files.fds.size());
+    request.new_session = !plan_->job.same_session;
+    request.death_signal = SIGKILL;
+    request.signal_mask = plan_->signal_mask;
+    request.settings = worker.settings ? &*worker.settings : nullptr;
+    const int64_t start_ns = os::realtime_ns();
+    const os::SpawnResult result = start_worker(index, request);
+    if (result.error != 0)
+        fail_errno(result.error, cat("cannot ", os::spawn_step_text(result.step), " \"", worker.program, "\"",
+                                     result.step == os::SpawnStep::directory ? cat(" (\"", worker.directory, "\")") : ""));
+    std::scoped_lock lock(mutex_);
+    workers_[index].pidfd.reset(result.pidfd);
+    workers_[index].held = true;
+    workers_[index].live = true;
+    records_[index].pid = result.pid;
+    records_[index].start_ns = start_ns;
+    records_[index].state = UJOIN_WORKER_RUNNING;
+}
+
+os::SpawnResult ProcessSet::start_worker(size_t index, const os::SpawnRequest &request) {
+    if (warden_) return warden_->spawn(static_cast<int>(index), request);
+    if (!plan_->workers[index].call || plan_->job.start_method != UJOIN_START_FORK) return os::spawn(request);
+    return os::spawn_copy(request, [] {
+        try {
+            return run_function_worker();
+        } catch (const std::exception &error) {
+            std::fprintf(stderr, "function worker: %s\n", error.what());
+            return 1;
+        }
+    });
+}
+
+void ProcessSet::open_stdin(size_t index, Files &files, const os::Fd &null) {
+    const WorkerPlan &worker = plan_->workers[index];
+    switch (worker.stdin_from) {
+    case UJOIN_STDIN_INHERIT:
+        files.fds[0] = host_or(0, null);
+        return;
+    case UJOIN_STDIN_BYTES:
+        files.input.reset(memfd_create("ujoin-stdin", MFD_CLOEXEC));
+        if (!files.input) fail_errno(errno, "cannot make a file in memory for stdin");
+        for (size_t at = 0; at < worker.stdin_bytes.size();) {
+            const ssize_t done = write(files.input.get(), worker.stdin_bytes.data() + at, worker.stdin_bytes.size() - at);
+            if (done < 0 && errno != EINTR) fail_errno(errno, "cannot keep the bytes for stdin");
+            if (done > 0) at += static_cast<size_t>(done);
+        }
+        lseek(files.input.get(), 0, SEEK_SET);
+        break;
+    case UJOIN_STDIN_FILE:
+        files.input.reset(open(worker.stdin_path.c_str(), O_RDONLY | O_CLOEXEC));
+        if (!files.input) fail_errno(errno, cat("cannot open \"", worker.stdin_path, "\" for stdin"));
+        break;
+    default:
+        files.fds[0] = null.get();
+        return;
+    }
+    files.fds[0] = files.input.get();
+}
+
+void ProcessSet::open_call(size_t index, Files &files) {
+    files.call = pack_call(*plan_->workers[index].call);
+    workers_[index].answer_file = make_answer();
+    files.fds.push_back(files.call.get()); // call_fd
+    files.fds.push_back(workers_[index].answer_file.get());
+}
+
+void ProcessSet::open_stdio(size_t index, Files &files, const os::Fd &null) {
+    files.fds.assign(3, null.get());
+    open_stdin(index, files, null);
     for (size_t s = 0; s < 2; s++) {
         StreamPlan &stream = plan_->files.workers[index].streams[s];
         const int host = static_cast<int>(s) + 1;
         switch (stream.kind) {
         case StreamKind::inherit:
-            fds[host] = host_or(host, null);
+            files.fds[s + 1] = host_or(host, null);
             break;
         case StreamKind::discard:
-            fds[host] = null.get();
             break;
         case StreamKind::file:
-            fds[host] = stream.file.get();
+            files.fds[s + 1] = stream.file.get();
             break;
-        case StreamKind::tee:
+        case StreamKind::pipe:
             int ends[2];
             if (pipe2(ends, O_CLOEXEC) != 0) fail_errno(errno, "cannot make a pipe");
             workers_[index].pipes[s].reset(ends[0]);
-            theirs[s].reset(ends[1]);
+            files.theirs[s].reset(ends[1]);
             fcntl(ends[1], F_SETPIPE_SZ, pipe_bytes);
-            fds[host] = ends[1];
+            files.fds[s + 1] = ends[1];
             break;
         }
     }
 }
 
+void ProcessSet::make_console_link() {
+    const JobSpec &job = plan_->job;
+    console_ = std::make_unique<io::Console>([this] { post([this] { console_eased(); }); });
+    console_link_ = std::make_unique<ConsoleLink>(*loop_, *console_, job.partial_line_ms);
+    console_link_->state.same = same_file(1, 2);
+    console_link_->policy = job.console;
+    console_link_->filters = job.filters;
+    for (size_t s = 0; s < 2; s++) console_link_->filtered[s] = LogFile(std::move(plan_->files.filtered[s]), "", 0, 0);
+    if (!job.output) return;
+    output_ = std::make_unique<OutputQueue>(
+        [this] {
+            std::scoped_lock lock(mutex_);
+            changed_.notify_all();
+        },
+        [this] { post([this] { console_eased(); }); });
+    console_link_->output = output_.get();
+}
+
+void ProcessSet::attach_streams(size_t index) {
+    const JobSpec &job = plan_->job;
+    Worker &worker = workers_[index];
+    const std::string rank = std::to_string(plan_->rank_of(index));
+    const std::string prefix =
+        substitute(job.prefix, {{"role_name", job.name}, {"rank", rank}, {"local_rank", std::to_string(index)}});
+    for (size_t s = 0; s < 2; s++) {
+        StreamPlan &stream = plan_->files.workers[index].streams[s];
+        if (stream.kind == StreamKind::file) stream.file.reset(); // the worker has it
+        if (stream.kind != StreamKind::pipe) continue;
+        if (!console_) make_console_link();
+        const int fd = static_cast<int>(s) + 1;
+        const bool colour = !job.no_colour && !env::text(env::Var::no_color) && isatty(fd);
+        StreamInfo info;
+        info.rank = static_cast<int32_t>(index);
+        info.fd = fd;
+        info.console = stream.console;
+        info.prefix = colour ? cat("\033[3", 1 + index % 6, "m", prefix, "\033[0m") : prefix;
+        worker.streams[s] =
+            std::make_unique<TeeStream>(*console_link_, std::move(worker.pipes[s]),
+                                        LogFile(std::move(stream.file), stream.path, job.rotate_bytes, job.rotate_keep),
+                                        std::move(info), worker.counters[s], guarded([this] { stream_ended(); }));
+        open_streams_++;
+    }
+}
+
 /// On the loop's thread: from here on it waits for everything.
 void ProcessSet::attach() {
-    const JobSpec &job = plan_->job;
     timer_ = std::make_unique<io::Timer>(*loop_);
     retry_timer_ = std::make_unique<io::Timer>(*loop_);
     live_ = workers_.size();
     for (size_t i = 0; i < workers_.size(); i++) {
-        Worker &worker = workers_[i];
-        const std::string rank = std::to_string(plan_->rank_of(i));
-        const std::string prefix =
-            substitute(job.prefix, {{"role_name", job.name}, {"rank", rank}, {"local_rank", std::to_string(i)}});
-        for (size_t s = 0; s < 2; s++) {
-            StreamPlan &stream = plan_->files.workers[i].streams[s];
-            if (stream.kind == StreamKind::file) stream.file.reset(); // the worker has it
-            if (stream.kind != StreamKind::tee) continue;
-            if (!console_) {
-                console_ = std::make_unique<io::Console>([this] { post([this] { console_eased(); }); });
-                console_link_ = std::make_unique<ConsoleLink>(ConsoleLink{*loop_, *console_, {}, job.partial_line_ms});
-                console_link_->state.same = same_file(1, 2);
-            }
-            worker.streams[s] = std::make_unique<TeeStream>(*console_link_, std::move(worker.pipes[s]),
-                                                            std::move(stream.file), static_cast<int>(s) + 1, prefix,
-                                                            worker.counters[s], guarded([this] { stream_ended(); }));
-            open_streams_++;
-        }
+        attach_streams(i);
         if (!warden_)
-            worker.exit_watch =
-                std::make_unique<io::Watch>(*loop_, worker.pidfd.get(), guarded([this, i] { exit_ready(i); }));
+            workers_[i].exit_watch =
+                std::make_unique<io::Watch>(*loop_, workers_[i].pidfd.get(), guarded([this, i] { exit_ready(i); }));
     }
     attached_ = true;
     if (warden_) {
@@ -236,8 +328,8 @@ void ProcessSet::take_down() {
             }
         });
     }
-    console_.reset();
     console_link_.reset();
+    console_.reset();
     loop.reset();
     warden_.reset();
     std::scoped_lock lock(mutex_);

@@ -3,6 +3,7 @@
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "pctx/limits.hpp"
 #include <algorithm>
 #include <cstring>
 
@@ -37,6 +38,40 @@ std::string check_run_id(const char *given) {
     return id;
 }
 
+bool check_flag(int32_t value, const char *name) {
+    if (value != 0 && value != 1) fail_invalid(name, " is ", value, "; expected 0 or 1");
+    return value != 0;
+}
+
+int32_t check_choice(int32_t value, int32_t fallback, int32_t last, const char *name) {
+    if (value < 0 || value > last) fail_invalid(name, " is ", value, "; expected 1 to ", last, ", or 0 for ", fallback);
+    return value == 0 ? fallback : value;
+}
+
+std::vector<std::string> check_filters(const char *const *filters, size_t count, const char *what) {
+    std::vector<std::string> copy = copy_args(filters, count, what);
+    for (const std::string &filter : copy)
+        if (filter.empty()) fail_invalid(what, "s has an empty text, which would pass every line");
+    return copy;
+}
+
+void read_output(const ujoin_pctx_spec &given, JobSpec &job) {
+    if (!given.console_ranks && given.console_rank_count > 0)
+        fail_invalid("spec.console_ranks is NULL, but spec.console_rank_count is ", given.console_rank_count);
+    if (given.console_ranks) job.console_ranks.emplace(given.console_ranks, given.console_ranks + given.console_rank_count);
+    for (const int32_t rank : job.console_ranks.value_or(std::vector<int32_t>()))
+        if (rank < 0) fail_invalid("spec.console_ranks has ", rank, "; expected 0 or more");
+    job.filters[0] = check_filters(given.stdout_filters, given.stdout_filter_count, "spec.stdout_filter");
+    job.filters[1] = check_filters(given.stderr_filters, given.stderr_filter_count, "spec.stderr_filter");
+    if (given.rotate_bytes != 0 && given.rotate_bytes < 4096)
+        fail_invalid("spec.rotate_bytes is ", given.rotate_bytes, "; expected 4,096 or more, or 0 for never");
+    job.rotate_bytes = given.rotate_bytes;
+    if (given.rotate_keep > 1000) fail_invalid("spec.rotate_keep is ", given.rotate_keep, "; expected at most 1,000");
+    job.rotate_keep = given.rotate_keep == 0 ? 1 : std::max(given.rotate_keep, 0);
+    job.console = check_choice(given.console, UJOIN_CONSOLE_BLOCK, UJOIN_CONSOLE_SPILL, "spec.console");
+    job.no_colour = check_flag(given.no_colour, "spec.no_colour");
+}
+
 std::optional<std::string> check_program(const char *program, const char *what) {
     if (!program) return std::nullopt;
     if (!*program) fail_invalid(what, " is empty");
@@ -45,13 +80,15 @@ std::optional<std::string> check_program(const char *program, const char *what) 
 
 } // namespace
 
-JobSpec read_job(const ujoin_pctx_spec &given) {
+JobSpec read_job(const ujoin_pctx_spec &given, std::shared_ptr<OutputCallback> output) {
     JobSpec job;
+    job.output = std::move(output);
     if (given.nprocs < 1 || given.nprocs > most_workers)
         fail_invalid("spec.nprocs is ", given.nprocs, "; expected 1 to ", most_workers);
     job.name = given.name && *given.name ? given.name : "worker";
-    if (!given.program) fail_invalid("spec.program is NULL; expected a path, or a name in PATH");
-    job.program = *check_program(given.program, "spec.program");
+    job.program = check_program(given.program, "spec.program").value_or("");
+    job.function = check_program(given.function, "spec.function").value_or("");
+    if (given.program && given.function) fail_invalid("spec has a program and a function; expected one of them");
     job.args = copy_args(given.args, given.arg_count, "spec.arg");
     if (given.log_dir) {
         if (!*given.log_dir)
@@ -73,9 +110,11 @@ JobSpec read_job(const ujoin_pctx_spec &given) {
     if (given.containment < 0 || given.containment > UJOIN_CONTAINMENT_WARDEN)
         fail_invalid("spec.containment is ", given.containment, "; expected UJOIN_CONTAINMENT_GROUP or _WARDEN");
     if (given.containment != 0) job.containment = given.containment;
-    if (given.same_session != 0 && given.same_session != 1)
-        fail_invalid("spec.same_session is ", given.same_session, "; expected 0 or 1");
-    job.same_session = given.same_session != 0;
+    job.start_method = check_choice(given.start_method, UJOIN_START_SPAWN, UJOIN_START_FORKSERVER, "spec.start_method");
+    job.binding = check_choice(given.binding, UJOIN_BINDING_NONE, UJOIN_BINDING_LIST, "spec.binding");
+    job.no_error_file = check_flag(given.no_error_file, "spec.no_error_file");
+    read_output(given, job);
+    job.same_session = check_flag(given.same_session, "spec.same_session");
     if (job.same_session && job.nprocs != 1)
         fail_invalid("spec.same_session is for one worker, but spec.nprocs is ", job.nprocs);
     return job;
@@ -87,11 +126,28 @@ void apply_worker(const ujoin_worker &given, WorkerSpec &spec) {
     const ujoin_std redirects = check_std(given.redirects, UJOIN_STD_ALL | UJOIN_STD_SET, "worker.redirects");
     const ujoin_std tee = check_std(given.tee, UJOIN_STD_ALL | UJOIN_STD_SET, "worker.tee");
     if (given.directory && !*given.directory) fail_invalid("worker.directory is empty; NULL means this process's own");
+    const ujoin_stdin from = check_choice(given.stdin_from, 0, UJOIN_STDIN_FILE, "worker.stdin_from");
+    if (from == UJOIN_STDIN_BYTES && !given.stdin_data && given.stdin_size > 0)
+        fail_invalid("worker.stdin_data is NULL, but worker.stdin_size is ", given.stdin_size);
+    if (from == UJOIN_STDIN_FILE && (!given.stdin_path || !*given.stdin_path))
+        fail_invalid("worker.stdin_from is UJOIN_STDIN_FILE, but worker.stdin_path is ",
+                     given.stdin_path ? "empty" : "NULL");
+    if (!given.cpus && given.cpu_count > 0) fail_invalid("worker.cpus is NULL, but worker.cpu_count is ", given.cpu_count);
+    if (check_flag(given.umask_set, "worker.umask_set") && (given.umask < 0 || given.umask > 0777))
+        fail_invalid("worker.umask is ", given.umask, "; expected 0 to 0777");
+    std::vector<os::SpawnLimit> limits = read_limits(given.limits, given.limit_count);
     if (program) spec.program = program;
     if (given.args) spec.args = std::move(args);
     if (given.directory) spec.directory = given.directory;
     if (redirects != 0) spec.redirects = redirects & UJOIN_STD_ALL;
     if (tee != 0) spec.tee = tee & UJOIN_STD_ALL;
+    if (given.input) spec.input.assign(static_cast<const char *>(given.input), given.input_size);
+    if (from != 0) spec.stdin_from = from;
+    if (from == UJOIN_STDIN_BYTES) spec.stdin_bytes.assign(static_cast<const char *>(given.stdin_data), given.stdin_size);
+    if (from == UJOIN_STDIN_FILE) spec.stdin_path = given.stdin_path;
+    if (given.cpus) spec.cpus.assign(given.cpus, given.cpus + given.cpu_count);
+    if (given.limits) spec.limits = std::move(limits);
+    if (given.umask_set) spec.umask = given.umask;
 }
 
 std::vector<ujoin_std> parse_std(const std::string &text, size_t nprocs) {

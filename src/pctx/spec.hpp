@@ -1,21 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "os/spawn.hpp"
 #include "ujoin.h"
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace ujoin {
 
+/// The program's callback for output; destroyed with the last job that has it.
+struct OutputCallback {
+    ujoin_output_fn fn = nullptr;
+    void *user_data = nullptr;
+    ujoin_destroy_fn destroy = nullptr;
+
+    OutputCallback(ujoin_output_fn call, void *data, ujoin_destroy_fn end) : fn(call), user_data(data), destroy(end) {}
+    ~OutputCallback() {
+        if (destroy) destroy(user_data);
+    }
+    OutputCallback(const OutputCallback &) = delete;
+    OutputCallback &operator=(const OutputCallback &) = delete;
+};
+
 /// A copy of an ujoin_pctx_spec with its defaults filled in.
 struct JobSpec {
     std::string name;
-    std::string program;
+    std::string program;  // "" if every worker has its own, or a function
+    std::string function; // "" if it is a program
     std::vector<std::string> args;
     std::optional<std::string> log_dir;
     std::string run_id;
     std::string prefix; // a template
+    std::optional<std::vector<int32_t>> console_ranks;
+    std::vector<std::string> filters[2]; // stdout, stderr
+    std::shared_ptr<OutputCallback> output;
+    uint64_t rotate_bytes = 0;
+    int32_t rotate_keep = 1;
+    ujoin_start_method start_method = UJOIN_START_SPAWN;
+    ujoin_console_policy console = UJOIN_CONSOLE_BLOCK;
+    ujoin_binding binding = UJOIN_BINDING_NONE;
+    bool no_error_file = false;
+    bool no_colour = false;
     int64_t grace_ms = 0;
     int64_t drain_ms = 0;
     int64_t partial_line_ms = 0;
@@ -35,6 +62,13 @@ struct WorkerSpec {
     std::string directory;
     std::optional<ujoin_std> redirects;
     std::optional<ujoin_std> tee;
+    std::string input;          // of a function
+    ujoin_stdin stdin_from = 0; // 0: the default
+    std::string stdin_bytes;
+    std::string stdin_path;
+    std::vector<int32_t> cpus;
+    std::vector<os::SpawnLimit> limits;
+    int32_t umask = -1;
 };
 
 /// A change of the environment; applied in the order given.
@@ -44,8 +78,8 @@ struct EnvChange {
     std::optional<std::string> value; // nothing: remove
 };
 
-/// Checks and copies. UJOIN_E_INVALID names the field.
-JobSpec read_job(const ujoin_pctx_spec &given);
+/// Checks and copies. UJOIN_E_INVALID names the field. `output`: the callback that was given, if there is one.
+JobSpec read_job(const ujoin_pctx_spec &given, std::shared_ptr<OutputCallback> output = nullptr);
 /// Puts the fields that are set over what `spec` has.
 void apply_worker(const ujoin_worker &given, WorkerSpec &spec);
 

@@ -3,6 +3,7 @@
 #include "base/env.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -98,10 +99,34 @@ void link_latest(const os::Fd &log_dir, const std::string &target) {
     unlinkat(log_dir.get(), fresh.c_str(), 0);
 }
 
-StreamKind kind_of(ujoin_std redirects, ujoin_std tee, ujoin_std stream, bool no_files) {
-    if (tee & stream) return StreamKind::tee;
-    if (redirects & stream) return no_files ? StreamKind::discard : StreamKind::file;
-    return StreamKind::inherit;
+void plan_stream(const JobSpec &job, size_t index, size_t stream, bool redirected, bool teed, bool no_files,
+                 StreamPlan &plan) {
+    bool shown = true;
+    if (job.console_ranks)
+        shown = std::find(job.console_ranks->begin(), job.console_ranks->end(), static_cast<int32_t>(index)) !=
+                job.console_ranks->end();
+    const bool filed = (redirected || teed) && !no_files;
+    const bool followed =
+        job.output || ((redirected || teed) && !job.filters[stream].empty()) || (filed && job.rotate_bytes > 0);
+    plan.console = teed && shown;
+    if (plan.console || followed) {
+        plan.kind = StreamKind::pipe;
+    } else if (redirected || teed) {
+        plan.kind = no_files ? StreamKind::discard : StreamKind::file;
+    } else {
+        plan.kind = shown ? StreamKind::inherit : StreamKind::discard;
+    }
+    if (filed) plan.path = file_names[stream]; // as a mark; open() makes it whole
+}
+
+os::Fd make_filtered(const os::Fd &attempt, size_t stream, const std::string &path, std::vector<std::string> &made) {
+    constexpr const char *names[2] = {"filtered_stdout.log", "filtered_stderr.log"};
+    const std::string whole = cat(path, "/", names[stream]);
+    os::Fd file(openat(attempt.get(), names[stream], O_WRONLY | O_CREAT | O_NOFOLLOW | O_APPEND | O_CLOEXEC, 0600));
+    if (!file) refuse(errno, "make the log file", whole); // other hosts' ranks may share it
+    made.push_back(whole);
+    fchmod(file.get(), 0600);
+    return file;
 }
 
 } // namespace
@@ -114,8 +139,10 @@ StdioPlan StdioPlan::open(const JobSpec &job, const std::vector<WorkerSpec> &wor
         WorkerStdio &stdio = plan.workers.emplace_back();
         for (int i = 0; i < 2; i++) {
             StreamPlan &stream = stdio.streams[static_cast<size_t>(i)];
-            stream.kind = kind_of(worker.redirects.value_or(job.redirects), worker.tee.value_or(job.tee), 1 << i, no_files);
-            needs_file = needs_file || stream.kind == StreamKind::file || stream.kind == StreamKind::tee;
+            plan_stream(job, plan.workers.size() - 1, static_cast<size_t>(i),
+                        worker.redirects.value_or(job.redirects) & (1 << i), worker.tee.value_or(job.tee) & (1 << i),
+                        no_files, stream);
+            needs_file = needs_file || !stream.path.empty();
         }
     }
     if (no_files || (!job.log_dir && !needs_file)) return plan;
@@ -137,14 +164,16 @@ StdioPlan StdioPlan::open(const JobSpec &job, const std::vector<WorkerSpec> &wor
             const std::string rank = std::to_string(job.first_rank + static_cast<int32_t>(i));
             const std::string path = cat(plan.directory, "/", rank);
             const os::Fd rank_dir = enter(attempt_dir, rank, false, path, plan.made_);
-            plan.workers[i].error_file = path + "/error.json";
+            if (!job.no_error_file) plan.workers[i].error_file = path + "/error.json";
             for (size_t s = 0; s < 2; s++) {
                 StreamPlan &stream = plan.workers[i].streams[s];
-                if (stream.kind != StreamKind::file && stream.kind != StreamKind::tee) continue;
+                if (stream.path.empty()) continue;
                 stream.path = cat(path, "/", file_names[s]);
                 stream.file = make_file(rank_dir, file_names[s], stream.path, plan.made_);
             }
         }
+        for (size_t s = 0; s < 2; s++)
+            if (!job.filters[s].empty()) plan.filtered[s] = make_filtered(attempt_dir, s, plan.directory, plan.made_);
         plan.top_ = std::move(top);
         plan.latest_ = cat(job.run_id, "/", attempt);
     } catch (...) {

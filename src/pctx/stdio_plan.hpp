@@ -13,13 +13,14 @@ enum class StreamKind {
     inherit, // the host's own descriptor
     discard, // /dev/null
     file,    // the worker writes into the file itself
-    tee      // a pipe, whose bytes go to the console and, if there is one, to the file
+    pipe     // the launcher reads it, for the console, the file, filters or the program's callback
 };
 
 struct StreamPlan {
     StreamKind kind = StreamKind::inherit;
     os::Fd file;
-    std::string path; // "" if there is no file
+    std::string path;     // "" if there is no file
+    bool console = false; // of a pipe
 };
 
 struct WorkerStdio {
@@ -35,7 +36,8 @@ class StdioPlan {
     static StdioPlan open(const JobSpec &job, const std::vector<WorkerSpec> &workers);
 
     std::vector<WorkerStdio> workers;
-    std::string directory; // of the attempt; "" if no files
+    std::string directory;          // of the attempt; "" if no files
+    std::array<os::Fd, 2> filtered; // filtered_stdout.log, filtered_stderr.log, where there are filters
     /// The workers have started: points the link "latest" in the log directory to this attempt.
     void publish();
     /// Takes away what open() made, for a job that could not be started.

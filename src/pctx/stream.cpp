@@ -5,6 +5,8 @@
 #include "io/console.hpp"
 #include "io/loop.hpp"
 #include "os/process.hpp"
+#include "pctx/output_queue.hpp"
+#include <algorithm>
 #include <cerrno>
 
 namespace ujoin {
@@ -15,11 +17,27 @@ constexpr int reads_per_turn = 4; // then other workers have theirs
 
 } // namespace
 
-TeeStream::TeeStream(ConsoleLink &link, os::Fd pipe, os::Fd file, int fd, std::string prefix, StreamCounters &counters,
+void ConsoleLink::note(const std::string &text) {
+    const bool same_line = state.open[2] || (state.same && state.open[1]);
+    state.open[2] = nullptr;
+    if (state.same) state.open[1] = nullptr;
+    console.push(2, cat(same_line ? "\n" : "", "ujoin: ", text, "\n"));
+}
+
+TeeStream::TeeStream(ConsoleLink &link, os::Fd pipe, LogFile file, StreamInfo info, StreamCounters &counters,
                      std::function<void()> ended)
-    : link_(link), pipe_(std::move(pipe)), file_(std::move(file)), lines_(link.state, fd, std::move(prefix)),
-      counters_(counters), ended_(std::move(ended)), partial_timer_(link.loop) {
+    : link_(link), pipe_(std::move(pipe)), file_(std::move(file)), info_(std::move(info)),
+      lines_(link.state, info_.fd, info_.prefix), counters_(counters), ended_(std::move(ended)), partial_timer_(link.loop) {
     watch_ = std::make_unique<io::Watch>(link.loop, pipe_.get(), [this] { ready(); });
+}
+
+/// The console goes without what comes while it is behind.
+bool TeeStream::may_skip() const {
+    return link_.policy == UJOIN_CONSOLE_DROP || (link_.policy == UJOIN_CONSOLE_SPILL && file_);
+}
+
+bool TeeStream::must_wait() const {
+    return (link_.output && link_.output->full()) || (info_.console && !may_skip() && link_.console.full());
 }
 
 void TeeStream::ready() {
@@ -27,7 +45,7 @@ void TeeStream::ready() {
         const Got got = read_some();
         if (got == Got::end) return end();
         if (got == Got::nothing) return;
-        if (link_.console.full()) {
+        if (must_wait()) {
             watch_->pause();
             paused_ = true;
             return;
@@ -66,15 +84,82 @@ TeeStream::Got TeeStream::read_some() {
 void TeeStream::take(std::string_view bytes) {
     counters_.bytes.fetch_add(bytes.size(), std::memory_order_relaxed);
     counters_.last_ns.store(os::realtime_ns(), std::memory_order_relaxed);
-    for (std::string_view rest = bytes; file_ && !rest.empty();) {
-        const ssize_t done = write(file_.get(), rest.data(), rest.size());
-        if (done >= 0) {
-            rest.remove_prefix(static_cast<size_t>(done));
-        } else if (errno != EINTR) {
-            log_warning("a worker's log file takes no more output: ", errno_text(errno));
-            file_.reset();
+    to_file(bytes);
+    to_lines(bytes, false);
+    if (info_.console) to_console(bytes);
+}
+
+void TeeStream::to_file(std::string_view bytes) {
+    if (!file_ || file_.write(bytes)) return;
+    const std::string text =
+        cat("the log file ", file_.path(), " takes no more output: ", errno_text(errno), "; the worker goes on without it");
+    log_warning(text);
+    link_.note(text);
+}
+
+/// To those who get whole lines: the filtered file and the program's callback.
+void TeeStream::to_lines(std::string_view bytes, bool last) {
+    const auto stream = static_cast<size_t>(info_.fd) - 1;
+    LogFile &filtered = link_.filtered[stream];
+    if (!link_.output && !filtered) return;
+    const auto take_line = [&](const std::string &line) {
+        const auto passes = [&](const std::string &filter) { return line.find(filter) != std::string::npos; };
+        if (filtered && std::any_of(link_.filters[stream].begin(), link_.filters[stream].end(), passes))
+            filtered.write(cat(lines_.prefix(), line, line.back() == '\n' ? "" : "\n"));
+        if (link_.output) link_.output->push({info_.rank, info_.fd == 1 ? UJOIN_STD_OUT : UJOIN_STD_ERR, line});
+    };
+    whole_.feed(bytes, take_line);
+    if (last) whole_.finish(take_line);
+}
+
+/// Whether these bytes pass the console by; those that do not are left in `bytes`.
+bool TeeStream::skips(std::string_view &bytes) {
+    if (!skipping_) {
+        if (!may_skip() || !link_.console.full()) return false;
+        std::string out;
+        std::string other;
+        const bool begun = lines_.is_open(); // what is shown of a line is the last of it for now
+        inside_line_ = begun || lines_.has_partial();
+        skipped_ = begun ? -1 : 0; // its end will be counted
+        lines_.drop_partial();
+        lines_.finish(out, other);
+        show(std::move(out), std::move(other));
+        skipping_ = true;
+    }
+    if (!link_.console.full()) { // again from the next line on
+        const size_t end = inside_line_ ? bytes.find('\n') : 0;
+        if (end != std::string_view::npos) {
+            if (inside_line_) {
+                bytes.remove_prefix(end + 1);
+                skipped_++;
+            }
+            end_skipping();
+            return bytes.empty();
         }
     }
+    skipped_ += static_cast<int64_t>(std::count(bytes.begin(), bytes.end(), '\n'));
+    inside_line_ = bytes.back() != '\n';
+    return true;
+}
+
+void TeeStream::end_skipping() {
+    skipping_ = false;
+    inside_line_ = false;
+    if (skipped_ > 0) counters_.dropped.fetch_add(static_cast<uint64_t>(skipped_), std::memory_order_relaxed);
+    if (skipped_ > 0) {
+        std::string out;
+        std::string other;
+        const std::string where = file_ ? cat("; they are in ", file_.path()) : std::string();
+        lines_.feed(
+            cat("(", skipped_, skipped_ == 1 ? " line" : " lines", " left out, the console was too slow", where, ")\n"),
+            out, other);
+        show(std::move(out), std::move(other));
+    }
+    skipped_ = 0;
+}
+
+void TeeStream::to_console(std::string_view bytes) {
+    if (skips(bytes)) return;
     const bool had_partial = lines_.has_partial();
     std::string out;
     std::string other;
@@ -113,7 +198,10 @@ void TeeStream::end() {
     partial_timer_.stop();
     watch_.reset();
     pipe_.reset();
-    file_.reset();
+    to_lines({}, true);
+    if (inside_line_) skipped_++;
+    if (skipping_) end_skipping();
+    file_ = LogFile();
     std::string out;
     std::string other;
     lines_.finish(out, other);

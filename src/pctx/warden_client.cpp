@@ -57,7 +57,9 @@ std::string find_warden() {
 
 /// A file in memory with the strings of a request.
 os::Fd pack(const os::SpawnRequest &request, Request &head) {
-    std::string text;
+    const os::SpawnSettings none{};
+    std::string text(reinterpret_cast<const char *>(request.settings ? request.settings : &none), sizeof none);
+    head.has_settings = request.settings ? 1 : 0;
     const auto add = [&](const char *part) { text.append(part, std::strlen(part) + 1); };
     add(request.program);
     add(request.directory ? request.directory : "");
@@ -82,8 +84,9 @@ std::string as_bytes(const Request &head) {
 
 } // namespace
 
-WardenClient::WardenClient(bool new_session, char *const *envp) {
-    const std::string program = find_warden();
+WardenClient::WardenClient(bool new_session, char *const *envp) : WardenClient(find_warden(), new_session, envp) {}
+
+WardenClient::WardenClient(const std::string &program, bool new_session, char *const *envp) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
         fail_errno(errno, "cannot make a socket for the warden");
@@ -94,7 +97,7 @@ WardenClient::WardenClient(bool new_session, char *const *envp) {
     const os::Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
     if (!null) fail_errno(errno, "cannot open /dev/null");
     const int fds[] = {null.get(), null.get(), null.get(), theirs.get(), launcher.get()};
-    std::string name = "ujoin-warden";
+    std::string name = program;
     char *const argv[] = {name.data(), nullptr};
     os::SpawnRequest request;
     request.program = program.c_str();
@@ -116,8 +119,10 @@ os::SpawnResult WardenClient::spawn(int index, const os::SpawnRequest &request) 
     head.signal_mask = request.signal_mask;
     const os::Fd strings = pack(request, head);
     const auto lost = [] { return Error(UJOIN_E_SYSTEM, "the warden ended while it started a worker").with_errno(ESRCH); };
+    std::vector<int> fds = {strings.get()};
+    fds.insert(fds.end(), request.fds, request.fds + request.fd_count);
     try {
-        os::send_packet(socket_, as_bytes(head), {strings.get(), request.fds[0], request.fds[1], request.fds[2]});
+        os::send_packet(socket_, as_bytes(head), fds);
     } catch (const Error &error) {
         if (error.code() != UJOIN_E_PEER_LOST) throw;
         throw lost();

@@ -3,6 +3,7 @@
 #include "os/fd.hpp"
 #include "os/spawn.hpp"
 #include "os/warden_protocol.hpp"
+#include <string>
 #include <vector>
 
 namespace ujoin {
@@ -12,6 +13,8 @@ class WardenClient {
   public:
     /// Finds and starts the helper executable. UJOIN_E_SYSTEM lists where it was looked for.
     WardenClient(bool new_session, char *const *envp);
+    /// Starts another program that serves the protocol.
+    WardenClient(const std::string &program, bool new_session, char *const *envp);
 
     /// As os::spawn, but the worker becomes the warden's child. UJOIN_E_SYSTEM if the warden died.
     os::SpawnResult spawn(int index, const os::SpawnRequest &request);

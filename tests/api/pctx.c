@@ -69,7 +69,15 @@ static void test_create_refuses(void **state) {
     REFUSE(spec.size = 0, "size");
     REFUSE(spec.size = sizeof(size_t) - 1, "size");
     REFUSE(spec.size = SIZE_MAX, "size");
-    REFUSE(spec.program = NULL, "program");
+    REFUSE(spec.function = "f", "function");
+    REFUSE(spec.start_method = 4, "start_method");
+    REFUSE(spec.console = 4, "console");
+    REFUSE(spec.binding = -1, "binding");
+    REFUSE(spec.console_rank_count = 1, "console_ranks");
+    REFUSE(spec.stdout_filter_count = 1, "stdout_filters");
+    REFUSE(spec.rotate_bytes = 10, "rotate_bytes");
+    REFUSE(spec.no_colour = 2, "no_colour");
+    REFUSE(spec.no_error_file = 2, "no_error_file");
     REFUSE(spec.program = "", "program");
     REFUSE(spec.nprocs = 0, "nprocs");
     REFUSE(spec.nprocs = -1, "nprocs");
@@ -259,8 +267,10 @@ static void test_failure_is_told(void **state) {
     assert_int_equal(rank, 1);
     assert_int_equal(pctx_failed(pctx), 1);
     assert_int_equal(pctx_first_failure(pctx), 1);
-    assert_non_null(strstr(pctx_report(pctx), "Root cause: rank 1 (pid "));
-    assert_non_null(strstr(pctx_report(pctx), "Rank 0 was stopped because of it."));
+    assert_non_null(strstr(pctx_report(pctx), "Root Cause (first observed failure):\n[0]:"));
+    assert_non_null(strstr(pctx_report(pctx), "  rank      : 1 (local_rank: 1)\n  exitcode  : 7 (pid: "));
+    assert_non_null(strstr(pctx_report(pctx), "stopped by the launcher"));
+    assert_non_null(strstr(pctx_report_json(pctx), "\"first_failure\":1"));
     pctx_destroy(pctx);
 }
 

@@ -1,106 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "harness/launch.hpp"
-#include "harness/ranks.hpp"
-#include <algorithm>
+#include "harness/cli_kit.hpp"
 #include <chrono>
-#include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <gtest/gtest.h>
-#include <memory>
 #include <sched.h>
-#include <set>
-#include <sstream>
 #include <sys/stat.h>
 #include <thread>
 
-namespace fs = std::filesystem;
-using harness::Launch;
+using namespace cli_kit;
 
 namespace {
 
-using Args = std::vector<std::string>;
-
-std::vector<std::string> lines_of(const std::string &text) {
-    std::vector<std::string> lines;
-    std::istringstream in(text);
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
-    return lines;
-}
-
-/// A test starts jobs of the worker `cli_worker`, which leaves files in dir_.
-class Cli : public testing::Test {
-  protected:
-    Cli() : dir_(fs::temp_directory_path() / harness::unique("ujoin-cli-test")) { fs::create_directory(dir_); }
-    ~Cli() override { fs::remove_all(dir_); }
-
-    /// ujoin-run with these arguments; none of our own variables is set but those given.
-    std::unique_ptr<Launch> run(const Args &args, const Launch::Variables &variables = {}) const {
-        Args argv = {harness::built("bin/ujoin-run")};
-        argv.insert(argv.end(), args.begin(), args.end());
-        Launch::Variables all = {{"CLI_DIR", dir_.string()}, {"RANK", ""},        {"WORLD_SIZE", ""},
-                                 {"OMP_NUM_THREADS", ""},    {"PYTHON_EXEC", ""}, {"PET_NPROC_PER_NODE", ""},
-                                 {"TMPDIR", dir_.string()}};
-        all.insert(all.end(), variables.begin(), variables.end());
-        return std::make_unique<Launch>(argv, all);
-    }
-    std::string file(const std::string &name) const { return (dir_ / name).string(); }
-    std::string read(const std::string &name) const {
-        std::ifstream in(dir_ / name, std::ios::binary);
-        return {std::istreambuf_iterator<char>(in), {}};
-    }
-    bool there(const std::string &name) const { return fs::exists(dir_ / name); }
-    std::vector<std::string> environment(int rank) const { return lines_of(read("env." + std::to_string(rank))); }
-    /// The ranks that left a file `what`.
-    std::set<int> ranks(const std::string &what) const {
-        std::set<int> found;
-        for (const auto &entry : fs::directory_iterator(dir_)) {
-            const std::string name = entry.path().filename().string();
-            if (name.rfind(what + ".", 0) == 0) found.insert(std::stoi(name.substr(what.size() + 1)));
-        }
-        return found;
-    }
-    pid_t pid(int rank) const { return std::stoi(read("pid." + std::to_string(rank))); }
-    /// Workers of the command `signals`, once they have their handlers.
-    bool wait_for_workers(int count) const {
-        return harness::eventually([&] { return static_cast<int>(ranks("ready").size()) == count; });
-    }
-    bool wait_for_signal(int rank, int signal) const {
-        return harness::eventually([&] {
-            const auto lines = lines_of(read("signals." + std::to_string(rank)));
-            return std::any_of(lines.begin(), lines.end(), [&](const auto &line) { return std::stoi(line) == signal; });
-        });
-    }
-
-    const fs::path dir_;
-    const std::string worker_ = harness::built("tests/bin/cli_worker");
-};
-
 using CliRows = Cli;
-
-bool has(const std::vector<std::string> &list, const std::string &item) {
-    return std::find(list.begin(), list.end(), item) != list.end();
-}
-
-/// The process is gone, or a zombie that nobody has reaped.
-bool gone(pid_t pid) {
-    std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-    std::string stat((std::istreambuf_iterator<char>(in)), {});
-    const size_t state = stat.rfind(')');
-    return state == std::string::npos || stat[state + 2] == 'Z';
-}
-
-char state_of(pid_t pid) {
-    std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-    std::string stat((std::istreambuf_iterator<char>(in)), {});
-    const size_t end = stat.rfind(')');
-    return end == std::string::npos ? '?' : stat[end + 2];
-}
-
-std::string last_line(const std::string &text) {
-    const auto lines = lines_of(text);
-    return lines.empty() ? "" : lines.back();
-}
 
 } // namespace
 
@@ -265,9 +174,15 @@ TEST_F(Cli, wrong_usage_is_2_and_says_what) {
         {{"--"}, "no program"},
         {{"--nproc-per-node"}, "nproc-per-node"},
         {{"--no-such-option", worker_}, "--no-such-option"},
-        {{"--max-restarts=3", worker_}, "--max-restarts"},
-        {{"--rdzv_backend=c10d", worker_}, "not in this version"},
-        {{"--nnodes", "2", worker_}, "--nnodes"},
+        {{"--nproc-per-nod=3", worker_}, "did you mean --nproc-per-node?"},
+        {{"--max_restart", "3", worker_}, "did you mean --max-restarts?"},
+        {{"--max-restarts=-3", worker_}, "--max-restarts"},
+        {{"--rdzv_backend=etcd", worker_}, "static, c10d"},
+        {{"--nnodes", "2", worker_}, "--node-rank"},
+        {{"--nnodes", "2", "--node-rank", "2", worker_}, "--node-rank"},
+        {{"--nnodes", "3:2", worker_}, "--nnodes"},
+        {{"--start-method", "clone", worker_}, "forkserver"},
+        {{"--completion", "csh"}, "fish"},
         {{"--nnodes", "1:2:3", worker_}, "--nnodes"},
         {{"-r", "4", worker_}, "--redirects"},
         {{"-t", "0:x", worker_}, "--tee"},
@@ -374,7 +289,7 @@ TEST_F(Cli, a_failure_is_reported_with_its_last_words) {
     EXPECT_EQ(job->wait(), 7);
     const std::string text = job->err();
     for (const auto *part :
-         {"cli_worker FAILED", "rank 2", "exited with code 7", "the reason of rank 2", "stopped because of it"})
+         {"cli_worker FAILED", "rank 2", "exited with code 7", "the reason of rank 2", "stopped by the launcher"})
         EXPECT_NE(text.find(part), std::string::npos) << part << " is not in:\n" << text;
     EXPECT_EQ(last_line(text), "ujoin-run: rank 2 failed, exit status 7");
 }

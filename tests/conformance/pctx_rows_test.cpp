@@ -327,17 +327,40 @@ TEST(PctxRows, P_76_waiting_again_gives_the_same) {
     }
 }
 
-TEST(PctxRows, P_78_handlers_of_this_process_stay) {
-    std::vector<struct sigaction> before(65);
-    for (int s = 1; s < 65; s++) sigaction(s, nullptr, &before[static_cast<size_t>(s)]);
-    Job job(2, {"forever"});
-    ASSERT_PCTX_OK(job.create_and_start());
-    ASSERT_PCTX_OK(pctx_close(job.handle, 0, 1000));
-    for (int s = 1; s < 65; s++) {
-        struct sigaction now {};
-        sigaction(s, nullptr, &now);
-        EXPECT_EQ(now.sa_handler, before[static_cast<size_t>(s)].sa_handler) << s;
-    }
+std::vector<struct sigaction> handlers() {
+    std::vector<struct sigaction> all(65);
+    for (int s = 1; s < 65; s++) sigaction(s, nullptr, &all[static_cast<size_t>(s)]);
+    return all;
+}
+
+/// The library installs none, on whichever thread it starts workers: not four, none that raises, nothing to warn of.
+TEST(PctxRows, P_78_LAUNCHER_06_not_P_41_P_42_P_46_handlers_of_this_process_stay) {
+    static volatile sig_atomic_t seen[65];
+    struct sigaction own {};
+    own.sa_handler = [](int signal) { seen[signal] = seen[signal] + 1; };
+    for (const int signal : {SIGTERM, SIGINT, SIGCHLD, SIGPIPE}) sigaction(signal, &own, nullptr);
+    const auto before = handlers();
+    const auto expect_same = [&](const char *when) {
+        const auto now = handlers();
+        for (size_t s = 1; s < 65; s++) EXPECT_EQ(now[s].sa_handler, before[s].sa_handler) << "signal " << s << " " << when;
+    };
+    const auto start_and_close = [&] {
+        Job job(2, {"forever"});
+        ASSERT_PCTX_OK(job.create_and_start());
+        expect_same("while they run");
+        ASSERT_PCTX_OK(pctx_close(job.handle, 0, 1000));
+    };
+    start_and_close();
+    expect_same("after the first thread");
+    std::thread(start_and_close).join();
+    expect_same("after another thread");
+    std::thread one(start_and_close);
+    std::thread two(start_and_close);
+    one.join();
+    two.join();
+    expect_same("after two at once");
+    raise(SIGTERM);
+    EXPECT_EQ(seen[SIGTERM], 1) << "it is this process's own still";
 }
 
 TEST(PctxRows, P_80_any_bytes_pass) {

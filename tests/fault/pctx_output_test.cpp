@@ -9,14 +9,15 @@ using namespace pctx_kit;
 
 namespace {
 
-TEST(PctxOutput, LOGGING_01_tee_of_many_workers_loses_no_line) {
-    constexpr int workers = 16;
+TEST(PctxOutput, LOGGING_01_P_49_P_50_tee_of_many_workers_loses_no_line) {
+    constexpr int workers = 32;
     constexpr int count = 1000;
     Folder folder;
     const std::string logs = folder.file("logs");
     Capture console(folder);
     Job job(workers, {"lines=" + std::to_string(count)});
     job.spec.log_dir = logs.c_str();
+    job.spec.name = "writer";
     job.spec.tee = UJOIN_STD_OUT;
     ASSERT_PCTX_OK(job.create_and_start());
     ASSERT_EQ(pctx_wait(job.handle, 60'000), UJOIN_OK);
@@ -26,7 +27,7 @@ TEST(PctxOutput, LOGGING_01_tee_of_many_workers_loses_no_line) {
         int header = -1;
         int rank = -2;
         int number = -1;
-        ASSERT_EQ(std::sscanf(line.c_str(), "[worker%d]: %d line %d", &header, &rank, &number), 3) << line;
+        ASSERT_EQ(std::sscanf(line.c_str(), "[writer%d]: %d line %d", &header, &rank, &number), 3) << line;
         ASSERT_EQ(header, rank);
         ASSERT_EQ(number, next[rank]++);
     }

@@ -163,11 +163,55 @@ TEST(PctxProcess, P_36_ERRORS_01_first_failure_is_the_cause_and_the_others_are_v
             EXPECT_EQ(job.result(r).signal, SIGTERM);
         }
         const std::string report = pctx_report(job.handle);
-        EXPECT_EQ(report.find("trainer FAILED\nRoot cause: rank 2 (pid "), 0U) << report;
-        EXPECT_NE(report.find(") died of SIGSEGV at "), std::string::npos) << report;
-        EXPECT_NE(report.find("    token id out of range\n"), std::string::npos) << report;
-        EXPECT_NE(report.find("Ranks 0, 1, 3 were stopped because of it."), std::string::npos) << report;
+        const size_t root = report.find("Root Cause (first observed failure):\n[0]:\n");
+        ASSERT_NE(root, std::string::npos) << report;
+        EXPECT_NE(report.find("trainer FAILED\n"), std::string::npos) << report;
+        EXPECT_NE(report.find("  rank      : 2 (local_rank: 2)\n  exitcode  : -11 (pid: ", root), std::string::npos)
+            << report;
+        EXPECT_NE(report.find("  end       : died of SIGSEGV, ", root), std::string::npos) << report;
+        EXPECT_NE(report.find("  token id out of range\n", root), std::string::npos) << report;
+        for (const int r : {0, 1, 3}) {
+            const size_t at = report.find("  rank      : " + std::to_string(r) + " (local_rank");
+            ASSERT_LT(at, root) << report;
+            EXPECT_LT(report.find("stopped by the launcher", at), report.find("  traceback", at)) << report;
+            EXPECT_EQ(job.result(r).message, "Signal 15 (SIGTERM) received by PID " + std::to_string(job.result(r).pid));
+        }
     }
+}
+
+TEST(PctxProcess, ERRORS_01_who_records_a_failure_later_is_listed_as_such) {
+    Folder folder;
+    const std::string logs = folder.file("logs");
+    const std::string up = folder.file("up");
+    // Rank 2 is the cause; 0 and 1 notice that it has gone, and fail too; 3 does nothing.
+    Job job(4, {"0:ignoreterm", "1:ignoreterm", "pid=" + up, "2:await=" + folder.file("go"), "2:record=the cause",
+                "2:exit=7", "0:await=" + folder.file("gone"), "0:record=lost rank 2", "0:exit=1",
+                "1:await=" + folder.file("gone"), "1:record=lost rank 2", "1:exit=1", "forever"});
+    job.spec.log_dir = logs.c_str();
+    ASSERT_PCTX_OK(job.create_and_start());
+    ASSERT_TRUE(eventually([&] { return noted_pids(up).size() == 4; }));
+    std::ofstream(folder.file("go")) << "";
+    ASSERT_TRUE(eventually([&] { return job.result(3).state == UJOIN_WORKER_SIGNALED; })); // the job is being ended
+    std::ofstream(folder.file("gone")) << "";
+    EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_E_CHILD_FAILED);
+    EXPECT_EQ(pctx_first_failure(job.handle), 2);
+    EXPECT_EQ(job.result(2).exit_code, 7);
+    EXPECT_STREQ(job.result(2).message, "the cause");
+    for (const int r : {0, 1}) {
+        EXPECT_EQ(job.result(r).failed, 1);
+        EXPECT_EQ(job.result(r).stopped, 0);
+        EXPECT_EQ(job.result(r).exit_code, 1);
+    }
+    EXPECT_EQ(job.result(3).stopped, 1);
+    EXPECT_EQ(job.result(3).signal, SIGTERM);
+    const std::string report = pctx_report(job.handle);
+    const size_t root = report.find("Root Cause");
+    EXPECT_GT(report.find("exitcode  : 7"), root) << report;
+    EXPECT_GT(report.find("the cause"), root) << report;
+    EXPECT_LT(report.find("exited with code 1, "), root) << report;
+    EXPECT_LT(report.find("a later failure"), root) << report;
+    EXPECT_LT(report.find("stopped by the launcher"), root) << report;
+    EXPECT_NE(report.find("host      : "), std::string::npos) << report;
 }
 
 TEST(PctxProcess, worker_that_ignores_the_polite_signal_is_killed_after_the_grace) {
@@ -178,8 +222,8 @@ TEST(PctxProcess, worker_that_ignores_the_polite_signal_is_killed_after_the_grac
             2, {"0:ignoreterm", "0:touch=" + folder.file("ready"), "0:forever", "await=" + folder.file("ready"), "exit=3"});
         job.spec.containment = containment;
         job.spec.grace_ms = 300;
-        ASSERT_PCTX_OK(job.create_and_start());
         const auto start = Clock::now();
+        ASSERT_PCTX_OK(job.create_and_start());
         EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_E_CHILD_FAILED);
         EXPECT_GE(ms_since(start), 300);
         EXPECT_LT(ms_since(start), at_most(300));
@@ -206,6 +250,11 @@ TEST(PctxProcess, LAUNCHER_05_grace_is_honoured) {
     EXPECT_EQ(polite.stopped, 1);
     EXPECT_TRUE(std::filesystem::exists(folder.file("a")));
     EXPECT_LT(polite_ms, at_most(1000));
+    const auto [late, late_ms] = close_with("b", "slowterm", 300); // its handler takes three seconds
+    EXPECT_EQ(late.signal, SIGKILL);
+    EXPECT_GE(late_ms, 300);
+    EXPECT_LT(late_ms, at_most(300));
+    EXPECT_FALSE(std::filesystem::exists(folder.file("b")));
     const auto [stopped, stopped_ms] = close_with("c", "stopself", 200); // a stopped process takes SIGKILL only
     EXPECT_EQ(stopped.signal, SIGKILL);
     EXPECT_GE(stopped_ms, 200);

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <uv.h>
 
+// Where a program has functions that are workers: runs one if this process is to, and says so.
+extern "C" int worker_entry(int *exit_code) __attribute__((weak));
+
 namespace {
 
 /// Fails a test that leaves more descriptors open than it found.
@@ -19,6 +22,8 @@ class DescriptorListener : public testing::EmptyTestEventListener {
 } // namespace
 
 int main(int argc, char **argv) {
+    int code = 0;
+    if (worker_entry && worker_entry(&code)) return code;
     testing::InitGoogleTest(&argc, argv);
     // libuv keeps a pipe for the whole process from its first loop on: have it before anybody counts.
     uv_loop_t loop;

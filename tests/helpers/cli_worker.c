@@ -74,12 +74,19 @@ static int note_signals(void) {
 }
 
 /* A group, and the sum of rank + 1 over it. */
-static int sum_over_group(void) {
+static int sum_over_group(const char *how) {
+    ujoin_group_options options = {0};
+    char place[256];
     ujoin_group *group;
     double value;
     ujoin_const_buffer send = {0};
     ujoin_buffer recv = {0};
-    if (ujoin_group_create(NULL, &group) < 0) {
+    snprintf(place, sizeof place, "tcp://%s:%s", variable("MASTER_ADDR"), variable("MASTER_PORT"));
+    options.size = sizeof options;
+    options.rendezvous = strcmp(how, "tcp") == 0 ? place : NULL;
+    options.rank = atoi(variable("RANK"));
+    options.world_size = atoi(variable("WORLD_SIZE"));
+    if (ujoin_group_create(options.rendezvous ? &options : NULL, &group) < 0) {
         fprintf(stderr, "%s\n", ujoin_last_error());
         return 4;
     }
@@ -94,6 +101,16 @@ static int sum_over_group(void) {
     leave_number("sum", value);
     ujoin_group_destroy(group);
     return 0;
+}
+
+static ujoin_status fail_recorded(void *user_data) {
+    (void)user_data;
+    return ujoin_set_last_error(UJOIN_E_CALLBACK, "the reason");
+}
+
+static ujoin_status exit_recorded(void *code) {
+    exit(atoi(code));
+    return UJOIN_OK;
 }
 
 int main(int argc, char **argv) {
@@ -115,7 +132,19 @@ int main(int argc, char **argv) {
         polite = strcmp(argv[2], "polite") == 0;
         return note_signals();
     } else if (strcmp(command, "group") == 0) {
-        return sum_over_group();
+        return sum_over_group(argc > 2 ? argv[2] : "");
+    } else if (strcmp(command, "fail_once") ==
+               0) { /* fail_once RANK: in the first attempt; later it leaves the environment */
+        if (strcmp(variable("TORCHELASTIC_RESTART_COUNT"), "0") == 0) {
+            if (mine) return 5;
+            pause();
+        }
+        leave_lines("env", environ);
+    } else if (strcmp(command, "record") == 0) { /* record RANK */
+        if (mine) return pctx_record(fail_recorded, NULL) < 0;
+        pause();
+    } else if (strcmp(command, "record_exit") == 0) { /* record_exit CODE */
+        return pctx_record(exit_recorded, argv[2]) == UJOIN_OK ? 90 : 91;
     } else if (strcmp(command, "print") == 0) {
         printf("out of %s\n", variable("RANK"));
         fprintf(stderr, "err of %s\n", variable("RANK"));

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <ujoin.h>
 #include <unistd.h>
 
 static const char *rank(void) {
@@ -110,6 +113,39 @@ static void long_line(const char *count) {
     free(line);
 }
 
+/* As lines(), in large writes. */
+static void burst(const char *count) {
+    long n = strtol(count, NULL, 10);
+    for (long i = 0; i < n; i++) printf("%s line %ld\n", rank(), i);
+    fflush(stdout);
+}
+
+static void copy_stdin(void) {
+    char buffer[4096];
+    ssize_t got;
+    while ((got = read(0, buffer, sizeof buffer)) > 0) write_all(1, buffer, (size_t)got);
+}
+
+static void show_settings(void) {
+    struct rlimit files;
+    struct rlimit core;
+    cpu_set_t set;
+    mode_t mask = umask(0);
+    getrlimit(RLIMIT_NOFILE, &files);
+    getrlimit(RLIMIT_CORE, &core);
+    sched_getaffinity(0, sizeof set, &set);
+    printf("umask %03o nofile %lu core %lu cpus", (unsigned)mask, (unsigned long)files.rlim_cur,
+           (unsigned long)core.rlim_cur);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &set)) printf(" %d", cpu);
+    printf("\n");
+    fflush(stdout);
+}
+
+static void record(const char *message) {
+    if (pctx_record_error(message, NULL, 0) != UJOIN_OK) _exit(95);
+}
+
 static void list_descriptors(void) {
     DIR *directory = opendir("/proc/self/fd");
     struct dirent *entry;
@@ -137,6 +173,12 @@ static void on_term_done(int signal_number) {
     (void)signal_number;
     close(open(g_done_file, O_WRONLY | O_CREAT, 0600));
     _exit(0);
+}
+
+static void on_term_slow(int signal_number) {
+    (void)signal_number;
+    sleep_ms(3000);
+    on_term_done(signal_number);
 }
 
 static void finish_on_term(const char *path) {
@@ -176,6 +218,14 @@ static void run(const char *command) {
         lines(value, 1);
     else if ((value = after(command, "errlines")))
         lines(value, 2);
+    else if ((value = after(command, "burst")))
+        burst(value);
+    else if ((value = after(command, "record")))
+        record(value);
+    else if (strcmp(command, "cat") == 0)
+        copy_stdin();
+    else if (strcmp(command, "settings") == 0)
+        show_settings();
     else if ((value = after(command, "longline")))
         long_line(value);
     else if ((value = after(command, "pid")))
@@ -192,6 +242,8 @@ static void run(const char *command) {
         leave_child(kind, path);
     else if (strcmp(command, "ignoreterm") == 0)
         signal(SIGTERM, SIG_IGN);
+    else if (strcmp(command, "slowterm") == 0)
+        signal(SIGTERM, on_term_slow);
     else if (strcmp(command, "stopself") == 0)
         raise(SIGSTOP);
     else if (strcmp(command, "closeout") == 0)

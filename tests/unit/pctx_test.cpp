@@ -135,6 +135,35 @@ TEST(PctxLines, long_lines_come_in_parts) {
     EXPECT_EQ(lines[3], "<a>next");
 }
 
+TEST(PctxLines, progress_that_overwrites_itself) {
+    Merged m;
+    m.first.feed("10%\r20%\r30%", m.out, m.other);
+    m.first.show_partial(m.out, m.other);
+    EXPECT_EQ(m.out, "<a>30%") << "what was overwritten before anybody saw it is left out";
+    m.first.feed("\r40%", m.out, m.other);
+    m.first.show_partial(m.out, m.other);
+    EXPECT_EQ(m.out, "<a>30%\r<a>40%");
+    m.first.feed("\r100%\nnext\r\n", m.out, m.other);
+    EXPECT_EQ(m.out, "<a>30%\r<a>40%\r<a>100%\n<a>next\r\n");
+    m.out.clear();
+    m.first.feed("50%\r", m.out, m.other); // the return at the end of what is shown
+    m.first.show_partial(m.out, m.other);
+    m.first.feed("60%\r", m.out, m.other);
+    m.first.show_partial(m.out, m.other);
+    m.first.feed("\n", m.out, m.other);
+    EXPECT_EQ(m.out, "<a>50%\r\r<a>60%\r\n");
+}
+
+TEST(PctxLines, time_in_the_prefix_is_that_of_each_line) {
+    ConsoleState console;
+    LineMerger lines(console, 1, "[${time}] ");
+    std::string out;
+    std::string other;
+    lines.feed("a\n", out, other);
+    int h = 0, m = 0, s = 0, ms = 0;
+    EXPECT_EQ(std::sscanf(out.c_str(), "[%2d:%2d:%2d.%3d] a", &h, &m, &s, &ms), 4) << out;
+}
+
 TEST(PctxLines, line_of_just_the_longest_length_stays_whole) {
     Merged m;
     m.first.feed(std::string(LineMerger::max_line, 'y'), m.out, m.other);
@@ -145,7 +174,7 @@ TEST(PctxLines, line_of_just_the_longest_length_stays_whole) {
 
 TEST(PctxLines, any_bytes_pass_and_the_last_line_gets_an_end) {
     Merged m;
-    const std::string bytes("\0\xff\r\x1b[1m", 7);
+    const std::string bytes("\0\xff\x1b[1m\r", 7);
     m.first.feed(bytes, m.out, m.other);
     m.first.finish(m.out, m.other);
     EXPECT_EQ(m.out, "<a>" + bytes + "\n");
@@ -238,66 +267,8 @@ TEST(PctxLogs, no_directory_unless_a_file_is_needed) {
     t.job.tee = UJOIN_STD_ERR;
     const StdioPlan plan = StdioPlan::open(t.job, t.workers);
     EXPECT_EQ(plan.workers[0].streams[0].kind, StreamKind::discard);
-    EXPECT_EQ(plan.workers[0].streams[1].kind, StreamKind::tee);
+    EXPECT_EQ(plan.workers[0].streams[1].kind, StreamKind::pipe);
     EXPECT_FALSE(plan.workers[0].streams[1].file);
-}
-
-// -------------------------------------------------------------------------------------------------------------- report
-
-TEST(PctxReport, first_cause_then_the_others) {
-    pctx_kit::Folder folder;
-    JobPlan plan;
-    plan.job.name = "trainer";
-    plan.job.first_rank = 8;
-    plan.files.directory = "logs/run/attempt_0";
-    plan.files.workers.resize(4);
-    plan.files.workers[2].streams[1].path = folder.file("err");
-    std::ofstream(folder.file("err")) << "early\n" << std::string(20, '\n') << "batch 1187: token\x1b id\nlast\n\n";
-    std::vector<WorkerRecord> records(4);
-    for (size_t i = 0; i < 4; i++) {
-        records[i].pid = 100 + static_cast<int>(i);
-        records[i].state = UJOIN_WORKER_SIGNALED;
-        records[i].exit.signal = i == 2 ? SIGSEGV : SIGTERM;
-        records[i].stopped = i != 2;
-        records[i].start_ns = 1'000'000'000;
-        records[i].end_ns = 94'532'000'000;
-    }
-    records[2].failed = true;
-    records[1].stopped = false;
-    records[1].failed = true;
-    records[1].state = UJOIN_WORKER_EXITED;
-    records[1].exit.code = 3;
-    const std::string text = make_report(plan, records, 2);
-    const std::vector<std::string> lines = pctx_kit::split_lines(text);
-    ASSERT_GE(lines.size(), 6U) << text;
-    EXPECT_EQ(lines[0], "trainer FAILED");
-    EXPECT_EQ(lines[1].find("Root cause: rank 10 (pid 102) died of SIGSEGV at "), 0U) << text;
-    EXPECT_NE(lines[1].find(".532, 94 s after start"), std::string::npos) << text;
-    EXPECT_EQ(lines[2], "  last lines of " + folder.file("err") + ":");
-    EXPECT_NE(text.find("    batch 1187: token? id\n    last\n"), std::string::npos) << text;
-    EXPECT_NE(text.find("Also failed: rank 9 (pid 101) exited with code 3 at "), std::string::npos) << text;
-    EXPECT_NE(text.find("Ranks 8, 11 were stopped because of it. Logs: logs/run/attempt_0\n"), std::string::npos) << text;
-    EXPECT_EQ(text.find("early"), std::string::npos) << text;
-}
-
-TEST(PctxReport, message_of_the_workers_own_error_file) {
-    pctx_kit::Folder folder;
-    JobPlan plan;
-    plan.files.workers.resize(1);
-    plan.files.workers[0].error_file = folder.file("error.json");
-    std::vector<WorkerRecord> records(1);
-    records[0].state = UJOIN_WORKER_EXITED;
-    records[0].exit.code = 1;
-    const auto report_with = [&](const std::string &content) {
-        std::ofstream(folder.file("error.json")) << content;
-        return make_report(plan, records, 0);
-    };
-    EXPECT_NE(report_with(R"({"message": "flat"})").find("  message:\n    flat\n"), std::string::npos);
-    EXPECT_NE(report_with(R"({"message": {"message": "ValueError: deep\nsecond", "extraInfo": {}}})")
-                  .find("  message:\n    ValueError: deep\n    second\n"),
-              std::string::npos);
-    for (const char *bad : {"", "{", "[]", R"({"message": 3})", R"({"message": {"message": []}})", R"({"other": "x"})"})
-        EXPECT_EQ(report_with(bad).find("message:"), std::string::npos) << bad;
 }
 
 // --------------------------------------------------------------------------------------------------------------- spawn

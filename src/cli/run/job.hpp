@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "run/nodes.hpp"
 #include "run/options.hpp"
-#include "run/signals.hpp"
 #include "ujoin.h"
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace ujoin_run {
 
@@ -12,9 +14,25 @@ struct DestroyPctx {
 };
 using Job = std::unique_ptr<ujoin_pctx, DestroyPctx>;
 
+/// What is executed: the program, or Python with it.
+struct Command {
+    std::string program;
+    std::vector<std::string> args;
+};
+Command command(const Options &options);
+
+/// What workers are called: the role, or the program without its directory and ".py".
+std::string worker_name(const Options &options);
+
+/// The variables of one worker of this host, or of all (local rank -1).
+using Variables = std::vector<std::pair<std::string, std::string>>;
+Variables variables(const Options &options, const Place &place, int attempt, int32_t local_rank);
+
+int64_t grace_ms(const Options &options);
+
 /// The workers as the options describe them, not started.
-Job make_job(const Options &options);
-/// Starts them, waits for their end and says how they failed. Returns the exit status.
-int run_job(const Options &options, ujoin_pctx *job, SignalForwarder &signals);
+Job make_job(const Options &options, const Place &place, int attempt);
+/// What would be started, for a person.
+std::string describe(const Options &options, const Place &place);
 
 } // namespace ujoin_run

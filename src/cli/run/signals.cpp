@@ -13,8 +13,8 @@
 namespace ujoin_run {
 namespace {
 
-constexpr int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 constexpr unsigned char stop_byte = 0;
+constexpr unsigned char end_byte = 255;
 int g_pipe[2] = {-1, -1}; // handlers write to it, the thread reads
 
 extern "C" void on_signal(int signal) {
@@ -43,10 +43,10 @@ void install(int signal) {
 
 } // namespace
 
-SignalForwarder::SignalForwarder() {
+SignalForwarder::SignalForwarder(const std::vector<int> &handled) {
     if (pipe2(g_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
         throw Exit(exit_usage, std::string("cannot make a pipe: ") + std::strerror(errno)); // NOLINT(concurrency-mt-unsafe)
-    for (const int signal : ending) install(signal);
+    for (const int signal : handled) install(signal);
     std::signal(SIGPIPE, SIG_IGN); // whoever reads our output may leave; the exit status still counts
     install(SIGTSTP);
     install(SIGCONT);
@@ -59,6 +59,7 @@ SignalForwarder::~SignalForwarder() {
 void SignalForwarder::follow(ujoin_pctx *job, int64_t grace_ms) {
     job_ = job;
     grace_ms_ = grace_ms;
+    kill_at_ms_ = -1;
     sigset_t all;
     sigset_t old;
     sigfillset(&all);
@@ -73,6 +74,8 @@ void SignalForwarder::stop() {
     while (write(g_pipe[1], &stop_byte, 1) != 1) poll(&room, 1, -1);
     thread_.join();
 }
+
+void SignalForwarder::end_job() { (void)!write(g_pipe[1], &end_byte, 1); }
 
 void SignalForwarder::run() {
     for (;;) {
@@ -98,16 +101,25 @@ void SignalForwarder::handle(int signal) {
         pctx_signal(job_, -1, SIGCONT);
         return;
     }
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+        pctx_signal(job_, -1, signal);
+        return;
+    }
+    if (signal == end_byte) return begin_end(SIGTERM);
     int none = 0;
     if (ended_by_.compare_exchange_strong(none, signal)) {
-        if (grace_ms_ >= 0) kill_at_ms_ = now_ms() + grace_ms_;
-        pctx_signal(job_, -1, signal);
-        pctx_signal(job_, -1, SIGCONT); // a worker that was stopped could not hear it
+        begin_end(signal);
     } else if (signal == SIGINT || signal == SIGTERM) {
         pctx_abort(job_); // they mean it
     } else {
         pctx_signal(job_, -1, signal);
     }
+}
+
+void SignalForwarder::begin_end(int signal) {
+    if (grace_ms_ >= 0 && kill_at_ms_ < 0) kill_at_ms_ = now_ms() + grace_ms_;
+    pctx_signal(job_, -1, signal);
+    pctx_signal(job_, -1, SIGCONT); // a worker that was stopped could not hear it
 }
 
 /// Workers have sessions of their own, where the system ignores SIGTSTP unless a worker has a handler for it: a moment for

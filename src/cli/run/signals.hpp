@@ -4,16 +4,17 @@
 #include <atomic>
 #include <cstdint>
 #include <thread>
+#include <vector>
 
 namespace ujoin_run {
 
-/// From here on this process's signals are the job's: they are passed on to the workers. INT, TERM, HUP and QUIT end the
-/// job: SIGKILL follows after the grace, or at once when a second INT or TERM comes. TSTP stops workers and launcher, CONT
-/// lets them go on.
+/// From here on this process's signals are the job's: they are passed on to the workers. Those named (INT, TERM, HUP and
+/// QUIT, if the user names no others) end the job: SIGKILL follows after the grace, or at once when a second INT or TERM
+/// comes. USR1 and USR2, where they are named, are only passed on. TSTP stops workers and launcher, CONT lets them go on.
 class SignalForwarder {
   public:
     /// Installs the handlers; signals that come before follow() are kept.
-    SignalForwarder();
+    explicit SignalForwarder(const std::vector<int> &handled);
     ~SignalForwarder();
     SignalForwarder(const SignalForwarder &) = delete;
     SignalForwarder &operator=(const SignalForwarder &) = delete;
@@ -22,6 +23,8 @@ class SignalForwarder {
     void follow(ujoin_pctx *job, int64_t grace_ms);
     /// Ends that; afterwards `job` is no longer used.
     void stop();
+    /// Another host has ended the job: as if SIGTERM had come, but it is not this host's. Any thread.
+    void end_job();
     /// The signal that ended the job; 0 if none did.
     int ended_by() const { return ended_by_.load(); }
 
@@ -29,6 +32,7 @@ class SignalForwarder {
     void run();
     void handle(int signal);
     void suspend();
+    void begin_end(int signal);
 
     ujoin_pctx *job_ = nullptr;
     int64_t grace_ms_ = 0;

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Process contexts under strain: consoles that are slow by every policy, disks that are full, workers that cannot be killed,
+// and many runs of workers that do whatever they like.
+#include "harness/pctx_kit.hpp"
+#include "pctx/log_file.hpp"
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <pty.h>
+#include <random>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+using namespace pctx_kit;
+
+namespace {
+
+std::atomic<int32_t> g_unkillable{0};
+
+} // namespace
+
+extern "C" bool ujoin_test_cannot_be_killed(int32_t pid) { return pid == g_unkillable; }
+
+namespace {
+
+/// Descriptor 1 is a pipe that nobody reads, until read_all().
+class StuckConsole {
+  public:
+    StuckConsole() {
+        EXPECT_EQ(pipe2(ends_, O_CLOEXEC), 0);
+        std::fflush(nullptr);
+        saved_ = fcntl(1, F_DUPFD_CLOEXEC, 3);
+        dup2(ends_[1], 1);
+        close(ends_[1]);
+    }
+    ~StuckConsole() {
+        dup2(saved_, 1);
+        close(saved_);
+        close(ends_[0]);
+    }
+    StuckConsole(const StuckConsole &) = delete;
+    StuckConsole &operator=(const StuckConsole &) = delete;
+
+    /// What comes while `wait` runs, and is there after it.
+    std::string read_all(const std::function<void()> &wait) {
+        std::string text;
+        std::thread reader([&] {
+            char buffer[65536];
+            for (ssize_t got = 0; (got = read(ends_[0], buffer, sizeof buffer)) > 0;)
+                text.append(buffer, static_cast<size_t>(got));
+        });
+        wait();
+        dup2(saved_, 1); // the last end of the pipe
+        reader.join();
+        return text;
+    }
+
+  private:
+    int ends_[2] = {-1, -1};
+    int saved_ = -1;
+};
+
+TEST(PctxStrain, console_that_is_too_slow_goes_without_lines_by_policy) {
+    for (const ujoin_console_policy policy : {UJOIN_CONSOLE_DROP, UJOIN_CONSOLE_SPILL}) {
+        constexpr uint64_t count = 300'000;
+        Folder folder;
+        const std::string logs = folder.file("logs");
+        const std::string done = folder.file("done");
+        StuckConsole console;
+        Job job(1, {"burst=" + std::to_string(count), "touch=" + done, "await=" + folder.file("go"), "out=last\\n"});
+        job.spec.log_dir = policy == UJOIN_CONSOLE_SPILL ? logs.c_str() : "/dev/null";
+        job.spec.tee = UJOIN_STD_OUT;
+        job.spec.console = policy;
+        ASSERT_PCTX_OK(job.create_and_start());
+        ASSERT_TRUE(eventually([&] { return std::filesystem::exists(done); }, 10'000)) << "the worker did not have to wait";
+        const std::string text = console.read_all([&] {
+            std::ofstream(folder.file("go")) << "";
+            EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_OK);
+        });
+        const ujoin_worker_result result = job.result(0);
+        EXPECT_GT(result.dropped_lines, 0U);
+        uint64_t shown = 0;
+        int notes = 0;
+        for (const std::string &line : split_lines(text)) {
+            ASSERT_EQ(line.rfind("[worker0]: ", 0), 0U) << line;
+            if (line.find("left out, the console was too slow") != std::string::npos)
+                notes++;
+            else
+                shown++;
+        }
+        EXPECT_EQ(shown + result.dropped_lines, count + 1) << "every line was shown or counted";
+        EXPECT_GE(notes, 1);
+        if (policy == UJOIN_CONSOLE_SPILL) {
+            EXPECT_NE(text.find("they are in " + std::string(result.stdout_path)), std::string::npos);
+            EXPECT_EQ(split_lines(read_file(result.stdout_path)).size(), count + 1) << "the file has them all";
+        }
+    }
+}
+
+TEST(PctxStrain, full_disk_ends_the_file_and_not_the_worker) {
+    ujoin::LogFile full(ujoin::os::Fd(open("/dev/full", O_WRONLY | O_CLOEXEC)), "/dev/full", 0, 1);
+    EXPECT_FALSE(full.write("a line\n"));
+    EXPECT_EQ(errno, ENOSPC);
+    EXPECT_FALSE(full);
+    Folder folder;
+    const std::string logs = folder.file("logs");
+    Capture console(folder);
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small = {65536, 65536}; // a file that takes no more
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    std::string seen;
+    Job job(1, {"lines=20000"});
+    job.spec.log_dir = logs.c_str();
+    job.spec.redirects = UJOIN_STD_OUT;
+    job.spec.output = [](void *data, int32_t, ujoin_std, const char *text, size_t size) {
+        static_cast<std::string *>(data)->append(text, size);
+        return ujoin_status{UJOIN_OK};
+    };
+    job.spec.user_data = &seen;
+    ASSERT_PCTX_OK(job.create_and_start());
+    EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_OK) << "it was not stopped";
+    console.end();
+    EXPECT_EQ(split_lines(seen).size(), 20'000U);
+    const std::string file = read_file(job.result(0).stdout_path);
+    EXPECT_EQ(file.size(), 65536U);
+    EXPECT_EQ(file, seen.substr(0, file.size())) << "an unbroken beginning";
+    EXPECT_NE(console.err().find("takes no more output: File too large"), std::string::npos) << console.err();
+}
+
+TEST(PctxStrain, prefixes_are_coloured_by_rank_on_a_terminal) {
+    unsetenv("NO_COLOR");
+    for (const int32_t no_colour : {0, 1}) {
+        int master = -1;
+        int slave = -1;
+        ASSERT_EQ(openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+        std::fflush(nullptr);
+        const int saved = fcntl(1, F_DUPFD_CLOEXEC, 3);
+        dup2(slave, 1);
+        {
+            Job job(2, {"out=hello\\n"});
+            job.spec.log_dir = "/dev/null";
+            job.spec.tee = UJOIN_STD_OUT;
+            job.spec.no_colour = no_colour;
+            EXPECT_EQ(job.create_and_start(), UJOIN_OK) << ujoin_last_error();
+            EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_OK);
+        }
+        char buffer[1024];
+        const ssize_t got = read(master, buffer, sizeof buffer);
+        dup2(saved, 1);
+        for (const int fd : {master, slave, saved}) close(fd);
+        const std::string text(buffer, static_cast<size_t>(std::max<ssize_t>(got, 0)));
+        EXPECT_EQ(text.find("\x1b[31m[worker0]: \x1b[0mhello") != std::string::npos, no_colour == 0) << text;
+        EXPECT_EQ(text.find("\x1b[32m[worker1]: \x1b[0mhello") != std::string::npos, no_colour == 0) << text;
+    }
+}
+
+TEST(PctxStrain, LAUNCHER_05_a_worker_that_cannot_be_killed_is_given_up) {
+    for (const ujoin_containment containment : {UJOIN_CONTAINMENT_GROUP, UJOIN_CONTAINMENT_WARDEN}) {
+        Job job(2, {"forever"});
+        job.spec.containment = containment;
+        ASSERT_PCTX_OK(job.create_and_start());
+        g_unkillable = job.result(1).pid;
+        const auto start = Clock::now();
+        EXPECT_EQ(pctx_close(job.handle, 0, 100), UJOIN_E_TIMEOUT);
+        EXPECT_LT(ms_since(start), at_most(100 + 1000 + 1000));
+        EXPECT_NE(std::strstr(ujoin_last_error(), "rank 1"), nullptr) << ujoin_last_error();
+        EXPECT_EQ(job.result(1).state, UJOIN_WORKER_UNKILLABLE);
+        EXPECT_EQ(job.result(0).signal, SIGTERM);
+        pctx_destroy(job.handle);
+        job.handle = nullptr;
+        g_unkillable = 0;
+        while (waitpid(-1, nullptr, WNOHANG) > 0) { // it was given up, though it has ended
+        }
+    }
+}
+
+/// What one worker of a torture run does; it ends by itself unless it says "forever".
+std::vector<std::string> whatever(std::mt19937 &random, const Folder &folder) {
+    const std::vector<std::vector<std::string>> deeds = {
+        {"lines=200"},
+        {"errlines=100", "lines=100"},
+        {"out=no end"},
+        {"longline=100000"},
+        {"closeout", "sleep=5"},
+        {"child=plain," + folder.file("pids")},
+        {"child=setsid," + folder.file("pids")},
+        {"child=daemon," + folder.file("pids"), "lines=10"},
+        {"ignoreterm", "lines=50", "forever"},
+        {"forever"},
+        {"sleep=10", "exit=3"},
+        {"die=9"},
+        {"die=11"},
+        {"stopself"},
+        {"burst=20000"},
+        {"record=the reason", "exit=1"},
+    };
+    return deeds[random() % deeds.size()];
+}
+
+/// 1,000 runs under --long. However the job ends: nobody is left, and the console has each line of each file once.
+TEST(PctxStrain, torture) {
+    const int runs_wanted = std::getenv("UJOIN_TEST_LONG") ? 1000 : 25;
+    std::mt19937 random(4711); // NOLINT(cert-msc32-c,cert-msc51-cpp): the same runs each time
+    for (int i = 0; i < runs_wanted; i++) {
+        SCOPED_TRACE("run " + std::to_string(i));
+        Folder folder;
+        const std::string logs = folder.file("logs");
+        Capture console(folder);
+        const int workers = 1 + static_cast<int>(random() % 6);
+        Job job(workers);
+        job.spec.containment = random() % 2 ? UJOIN_CONTAINMENT_WARDEN : UJOIN_CONTAINMENT_GROUP;
+        job.spec.log_dir = logs.c_str();
+        job.spec.tee = UJOIN_STD_OUT;
+        job.spec.redirects = UJOIN_STD_ERR;
+        job.spec.grace_ms = 50;
+        job.spec.drain_ms = 500;
+        ASSERT_PCTX_OK(job.create());
+        for (int r = 0; r < workers; r++) job.set_commands(r, whatever(random, folder));
+        ASSERT_PCTX_OK(pctx_start(job.handle));
+        if (pctx_wait(job.handle, static_cast<int64_t>(random() % 100)) == UJOIN_PENDING) {
+            const ujoin_status status = pctx_close(job.handle, 0, 50);
+            ASSERT_EQ(status, UJOIN_OK) << ujoin_last_error();
+        }
+        console.end();
+        std::map<std::string, std::vector<std::string>> shown;
+        for (const std::string &line : split_lines(console.out()))
+            shown[line.substr(0, line.find(':'))].push_back(line.substr(std::min(line.size(), line.find(':') + 2)));
+        for (int r = 0; r < workers; r++) {
+            EXPECT_FALSE(runs(job.result(r).pid));
+            std::vector<std::string> lines; // as the console cuts them
+            for (const std::string &line : split_lines(read_file(job.result(r).stdout_path)))
+                for (size_t at = 0; at == 0 || at < line.size(); at += 65536) lines.push_back(line.substr(at, 65536));
+            ASSERT_EQ(shown["[worker" + std::to_string(r) + "]"], lines) << "rank " << r;
+        }
+        for (const pid_t pid : noted_pids(folder.file("pids"))) {
+            const bool left_session = job.spec.containment == UJOIN_CONTAINMENT_GROUP; // only a warden holds those
+            EXPECT_TRUE(left_session || !runs(pid)) << pid;
+            kill(pid, SIGKILL);
+        }
+    }
+}
+
+} // namespace
