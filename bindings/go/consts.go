@@ -27,6 +27,10 @@ const (
 	StatusPending Status = 1
 	// StatusJoined is UJOIN_JOINED: this rank has joined: the call is part of a shadow.
 	StatusJoined Status = 2
+	// StatusSkipped is UJOIN_SKIPPED: gradients are not finite: nothing was changed, on any rank.
+	StatusSkipped Status = 3
+	// StatusDone is UJOIN_DONE: this process was a function worker and has run: return from main.
+	StatusDone Status = 4
 	// StatusInvalid is UJOIN_E_INVALID: an argument is wrong: correct the call.
 	StatusInvalid Status = -1
 	// StatusState is UJOIN_E_STATE: not now: called in the wrong order, on a closed or broken object, or after fork.
@@ -115,6 +119,18 @@ const (
 	DeviceCUDA Device = 1
 )
 
+// ParamFlag is enum ujoin_param_flag: Bits of ujoin_param.flags.
+type ParamFlag int32
+
+// The values of ParamFlag.
+const (
+	// ParamFrozen is UJOIN_PARAM_FROZEN: zero: not trained for now; zero_set_frozen changes it.
+	ParamFrozen ParamFlag = 1
+	// ParamIgnored is UJOIN_PARAM_IGNORED: ddp: takes no part, is neither verified nor broadcast nor reduced; data may
+	// be NULL.
+	ParamIgnored ParamFlag = 2
+)
+
 // Reduce is ujoin_reduce: Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow; min and
 // max propagate NaN.
 type Reduce int32
@@ -155,18 +171,68 @@ const (
 	GradientSum GradientKind = 2
 )
 
+// CommHookKind is ujoin_comm_hook_kind: Ways to reduce a bucket.
+type CommHookKind int32
+
+// The values of CommHookKind.
+const (
+	// CommHookAllReduce is UJOIN_COMM_HOOK_ALL_REDUCE: the gradients as they are.
+	CommHookAllReduce CommHookKind = 1
+	// CommHookF16 is UJOIN_COMM_HOOK_F16: f32 and f64 as f16 on the way; what is beyond 65504 becomes infinite.
+	CommHookF16 CommHookKind = 2
+	// CommHookBF16 is UJOIN_COMM_HOOK_BF16: f32 and f64 as bf16 on the way.
+	CommHookBF16 CommHookKind = 3
+	// CommHookLowRank is UJOIN_COMM_HOOK_LOW_RANK: matrices as low-rank factors with error feedback (PowerSGD)
+	CommHookLowRank CommHookKind = 4
+	// CommHookCustom is UJOIN_COMM_HOOK_CUSTOM: the program's functions.
+	CommHookCustom CommHookKind = 5
+)
+
+// BufferTime is ujoin_buffer_time: When a buffer hook runs.
+type BufferTime int32
+
+// The values of BufferTime.
+const (
+	// BufferAfterForward is UJOIN_BUFFER_AFTER_FORWARD: in ujoin_ddp_finish (default)
+	BufferAfterForward BufferTime = 1
+	// BufferBeforeForward is UJOIN_BUFFER_BEFORE_FORWARD: in ujoin_ddp_forward.
+	BufferBeforeForward BufferTime = 2
+)
+
 // Optimizer is ujoin_optimizer: Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults
-// (SGD's lr has none there: 1e-3).
+// where it has them. All but LAMB work element by element. LAMB's trust ratio |p| / |update| is that of a whole
+// parameter, which one rank owns.
 type Optimizer int32
 
 // The values of Optimizer.
 const (
-	// OptimizerSGD is UJOIN_OPTIMIZER_SGD: (lr, momentum, dampening, nesterov, weight_decay, maximize)
+	// OptimizerCustom is UJOIN_OPTIMIZER_CUSTOM: ujoin_zero_options.rule.
+	OptimizerCustom Optimizer = 1
+	// OptimizerSGD is UJOIN_OPTIMIZER_SGD: (lr 1e-3, momentum, dampening, nesterov, weight_decay, maximize)
 	OptimizerSGD Optimizer = 2
 	// OptimizerAdam is UJOIN_OPTIMIZER_ADAM: (lr, beta1, beta2, eps, weight_decay, amsgrad, maximize)
 	OptimizerAdam Optimizer = 3
 	// OptimizerAdamW is UJOIN_OPTIMIZER_ADAMW: as Adam, decoupled weight decay.
 	OptimizerAdamW Optimizer = 4
+	// OptimizerAdagrad is UJOIN_OPTIMIZER_ADAGRAD: (lr, lr_decay, weight_decay, initial_accumulator_value, eps,
+	// maximize)
+	OptimizerAdagrad Optimizer = 5
+	// OptimizerRmsprop is UJOIN_OPTIMIZER_RMSPROP: (lr, alpha, eps, weight_decay, momentum, centered, maximize)
+	OptimizerRmsprop Optimizer = 6
+	// OptimizerAdadelta is UJOIN_OPTIMIZER_ADADELTA: (lr, rho, eps, weight_decay, maximize)
+	OptimizerAdadelta Optimizer = 7
+	// OptimizerAdamax is UJOIN_OPTIMIZER_ADAMAX: (lr, beta1, beta2, eps, weight_decay, maximize)
+	OptimizerAdamax Optimizer = 8
+	// OptimizerNadam is UJOIN_OPTIMIZER_NADAM: as Adamax, and (momentum_decay, decoupled_weight_decay)
+	OptimizerNadam Optimizer = 9
+	// OptimizerRadam is UJOIN_OPTIMIZER_RADAM: as Adamax, and (decoupled_weight_decay)
+	OptimizerRadam Optimizer = 10
+	// OptimizerRprop is UJOIN_OPTIMIZER_RPROP: (lr, etaminus, etaplus, step_min, step_max, maximize)
+	OptimizerRprop Optimizer = 11
+	// OptimizerLamb is UJOIN_OPTIMIZER_LAMB: (lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 0.01, maximize)
+	OptimizerLamb Optimizer = 12
+	// OptimizerLion is UJOIN_OPTIMIZER_LION: (lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0, maximize)
+	OptimizerLion Optimizer = 13
 )
 
 // SavePart is enum ujoin_save_part: What zero_save writes and zero_load reads (bits); 0 = the optimizer's state.
@@ -209,6 +275,21 @@ const (
 	ItemOfGroup ItemOwner = 3
 )
 
+// ScheduleKind is ujoin_schedule_kind: Shapes of schedules.
+type ScheduleKind int32
+
+// The values of ScheduleKind.
+const (
+	// ScheduleConstant is UJOIN_SCHEDULE_CONSTANT.
+	ScheduleConstant ScheduleKind = 1
+	// ScheduleCosine is UJOIN_SCHEDULE_COSINE: from base to minimum along half a cosine, at total_steps and then on.
+	ScheduleCosine ScheduleKind = 2
+	// ScheduleLinear is UJOIN_SCHEDULE_LINEAR: likewise, in a straight line.
+	ScheduleLinear ScheduleKind = 3
+	// ScheduleStep is UJOIN_SCHEDULE_STEP: times gamma every `every` steps, but not below minimum.
+	ScheduleStep ScheduleKind = 4
+)
+
 // Std is ujoin_std: Standard streams (bits).
 type Std int32
 
@@ -226,6 +307,20 @@ const (
 	StdSet Std = 4
 )
 
+// StartMethod is ujoin_start_method: How a function worker comes to be; programs are always executed.
+type StartMethod int32
+
+// The values of StartMethod.
+const (
+	// StartSpawn is UJOIN_START_SPAWN: this program is executed again (default)
+	StartSpawn StartMethod = 1
+	// StartFork is UJOIN_START_FORK: a copy of this process; dangerous if it has threads.
+	StartFork StartMethod = 2
+	// StartForkserver is UJOIN_START_FORKSERVER: forked from this program, executed once more, which holds the workers
+	// as a warden does.
+	StartForkserver StartMethod = 3
+)
+
 // Containment is ujoin_containment: How workers and their descendants are held; the result says which was in force.
 type Containment int32
 
@@ -236,6 +331,52 @@ const (
 	// ContainmentWarden is UJOIN_CONTAINMENT_WARDEN: a helper process outlives this one and ends all, also if this one
 	// is killed.
 	ContainmentWarden Containment = 2
+)
+
+// ConsolePolicy is ujoin_console_policy: What happens when the console is slower than the workers; files always get
+// everything.
+type ConsolePolicy int32
+
+// The values of ConsolePolicy.
+const (
+	// ConsoleBlock is UJOIN_CONSOLE_BLOCK: the workers wait (default)
+	ConsoleBlock ConsolePolicy = 1
+	// ConsoleDrop is UJOIN_CONSOLE_DROP: lines are dropped and counted; a note in their place says how many.
+	ConsoleDrop ConsolePolicy = 2
+	// ConsoleSpill is UJOIN_CONSOLE_SPILL: what is late is in the log file alone: where there is none, the worker waits.
+	ConsoleSpill ConsolePolicy = 3
+)
+
+// Stdin is ujoin_stdin: Where stdin comes from.
+type Stdin int32
+
+// The values of Stdin.
+const (
+	// StdinNull is UJOIN_STDIN_NULL: /dev/null (default)
+	StdinNull Stdin = 1
+	// StdinInherit is UJOIN_STDIN_INHERIT: this process's; one worker at most.
+	StdinInherit Stdin = 2
+	// StdinBytes is UJOIN_STDIN_BYTES: stdin_data.
+	StdinBytes Stdin = 3
+	// StdinFile is UJOIN_STDIN_FILE: stdin_path.
+	StdinFile Stdin = 4
+)
+
+// Binding is ujoin_binding: Placement of workers on processors (of those that this process may use) and their memory
+// nodes.
+type Binding int32
+
+// The values of Binding.
+const (
+	// BindingNone is UJOIN_BINDING_NONE: (default)
+	BindingNone Binding = 1
+	// BindingSpread is UJOIN_BINDING_SPREAD: worker after worker on another memory node, a part of its processors for
+	// each.
+	BindingSpread Binding = 2
+	// BindingCompact is UJOIN_BINDING_COMPACT: side by side: equal parts of the processors in their order.
+	BindingCompact Binding = 3
+	// BindingList is UJOIN_BINDING_LIST: ujoin_worker.cpus.
+	BindingList Binding = 4
 )
 
 // WorkerState is ujoin_worker_state: State of a worker.
@@ -255,4 +396,7 @@ const (
 	WorkerUnknown WorkerState = 5
 	// WorkerUnkillable is UJOIN_WORKER_UNKILLABLE: still there after SIGKILL; given up.
 	WorkerUnkillable WorkerState = 6
+	// WorkerNoValue is UJOIN_WORKER_NO_VALUE: a function worker exited with 0, but its function had not returned: a
+	// failure.
+	WorkerNoValue WorkerState = 7
 )

@@ -107,6 +107,8 @@ static void print_ujoin_group_options(void) {
     FIELD(ujoin_group_options, world_size);
     FIELD(ujoin_group_options, timeout_ms);
     FIELD(ujoin_group_options, rendezvous_timeout_ms);
+    FIELD(ujoin_group_options, shadow_collectives);
+    FIELD(ujoin_group_options, reserved);
 }
 static void print_ujoin_group_info(void) {
     TYPE("ujoin_group_info", ujoin_group_info);
@@ -178,18 +180,59 @@ static void print_ujoin_division(void) {
 static void print_ujoin_gradient_kind(void) {
     TYPE("ujoin_gradient_kind", ujoin_gradient_kind);
 }
+static void print_ujoin_comm_hook_kind(void) {
+    TYPE("ujoin_comm_hook_kind", ujoin_comm_hook_kind);
+}
+static void print_ujoin_buffer_time(void) {
+    TYPE("ujoin_buffer_time", ujoin_buffer_time);
+}
 static void print_ujoin_ddp_options(void) {
     TYPE("ujoin_ddp_options", ujoin_ddp_options);
     FIELD(ujoin_ddp_options, size);
     FIELD(ujoin_ddp_options, division);
     FIELD(ujoin_ddp_options, gradient_kind);
+    FIELD(ujoin_ddp_options, find_unused);
+    FIELD(ujoin_ddp_options, static_graph);
+    FIELD(ujoin_ddp_options, bucket_view);
+    FIELD(ujoin_ddp_options, no_buffer_broadcast);
     FIELD(ujoin_ddp_options, no_initial_broadcast);
     FIELD(ujoin_ddp_options, source_rank);
+    FIELD(ujoin_ddp_options, buffers);
+    FIELD(ujoin_ddp_options, buffer_count);
     FIELD(ujoin_ddp_options, first_bucket_bytes);
     FIELD(ujoin_ddp_options, bucket_bytes);
     FIELD(ujoin_ddp_options, idle_timeout_ms);
     FIELD(ujoin_ddp_options, release);
     FIELD(ujoin_ddp_options, release_data);
+}
+static void print_ujoin_bucket(void) {
+    TYPE("ujoin_bucket", ujoin_bucket);
+    FIELD(ujoin_bucket, size);
+    FIELD(ujoin_bucket, group);
+    FIELD(ujoin_bucket, buffer);
+    FIELD(ujoin_bucket, params);
+    FIELD(ujoin_bucket, offsets);
+    FIELD(ujoin_bucket, param_count);
+    FIELD(ujoin_bucket, divisor);
+    FIELD(ujoin_bucket, iteration);
+    FIELD(ujoin_bucket, index);
+    FIELD(ujoin_bucket, is_last);
+    FIELD(ujoin_bucket, is_shadow);
+    FIELD(ujoin_bucket, source_rank);
+}
+static void print_ujoin_bucket_fn(void) {
+    TYPE("ujoin_bucket_fn", ujoin_bucket_fn);
+}
+static void print_ujoin_comm_hook(void) {
+    TYPE("ujoin_comm_hook", ujoin_comm_hook);
+    FIELD(ujoin_comm_hook, size);
+    FIELD(ujoin_comm_hook, start);
+    FIELD(ujoin_comm_hook, then);
+    FIELD(ujoin_comm_hook, user_data);
+    FIELD(ujoin_comm_hook, destroy);
+    FIELD(ujoin_comm_hook, start_iteration);
+    FIELD(ujoin_comm_hook, kind);
+    FIELD(ujoin_comm_hook, rank);
 }
 static void print_ujoin_ddp_report(void) {
     TYPE("ujoin_ddp_report", ujoin_ddp_report);
@@ -200,11 +243,45 @@ static void print_ujoin_ddp_report(void) {
     FIELD(ujoin_ddp_report, reduce_us);
     FIELD(ujoin_ddp_report, exposed_us);
     FIELD(ujoin_ddp_report, bucket_count);
+    FIELD(ujoin_ddp_report, rebuilt);
     FIELD(ujoin_ddp_report, joined_uneven);
-    FIELD(ujoin_ddp_report, reserved);
 }
 static void print_ujoin_optimizer(void) {
     TYPE("ujoin_optimizer", ujoin_optimizer);
+}
+static void print_ujoin_rule_args(void) {
+    TYPE("ujoin_rule_args", ujoin_rule_args);
+    FIELD(ujoin_rule_args, size);
+    FIELD(ujoin_rule_args, name);
+    FIELD(ujoin_rule_args, data);
+    FIELD(ujoin_rule_args, grad);
+    FIELD(ujoin_rule_args, state);
+    FIELD(ujoin_rule_args, hyper);
+    FIELD(ujoin_rule_args, shape);
+    FIELD(ujoin_rule_args, count);
+    FIELD(ujoin_rule_args, offset);
+    FIELD(ujoin_rule_args, param);
+    FIELD(ujoin_rule_args, step);
+    FIELD(ujoin_rule_args, ndim);
+    FIELD(ujoin_rule_args, group);
+    FIELD(ujoin_rule_args, dtype);
+    FIELD(ujoin_rule_args, reserved);
+}
+static void print_ujoin_rule_fn(void) {
+    TYPE("ujoin_rule_fn", ujoin_rule_fn);
+}
+static void print_ujoin_rule(void) {
+    TYPE("ujoin_rule", ujoin_rule);
+    FIELD(ujoin_rule, size);
+    FIELD(ujoin_rule, name);
+    FIELD(ujoin_rule, step);
+    FIELD(ujoin_rule, init);
+    FIELD(ujoin_rule, state_names);
+    FIELD(ujoin_rule, state_count);
+    FIELD(ujoin_rule, hyper);
+    FIELD(ujoin_rule, hyper_count);
+    FIELD(ujoin_rule, user_data);
+    FIELD(ujoin_rule, destroy);
 }
 static void print_ujoin_zero_options(void) {
     TYPE("ujoin_zero_options", ujoin_zero_options);
@@ -214,12 +291,33 @@ static void print_ujoin_zero_options(void) {
     FIELD(ujoin_zero_options, idle_timeout_ms);
     FIELD(ujoin_zero_options, release);
     FIELD(ujoin_zero_options, release_data);
+    FIELD(ujoin_zero_options, rule);
+    FIELD(ujoin_zero_options, seed);
+    FIELD(ujoin_zero_options, balance_trainable);
+    FIELD(ujoin_zero_options, no_master_copy);
+    FIELD(ujoin_zero_options, stochastic_rounding);
+    FIELD(ujoin_zero_options, reserved);
 }
 static void print_ujoin_step_options(void) {
     TYPE("ujoin_step_options", ujoin_step_options);
     FIELD(ujoin_step_options, size);
     FIELD(ujoin_step_options, closure);
     FIELD(ujoin_step_options, closure_data);
+    FIELD(ujoin_step_options, scaler);
+    FIELD(ujoin_step_options, out_norm);
+    FIELD(ujoin_step_options, max_norm);
+    FIELD(ujoin_step_options, norm_type);
+    FIELD(ujoin_step_options, skip_nonfinite);
+    FIELD(ujoin_step_options, reserved);
+}
+static void print_ujoin_zero_memory(void) {
+    TYPE("ujoin_zero_memory", ujoin_zero_memory);
+    FIELD(ujoin_zero_memory, size);
+    FIELD(ujoin_zero_memory, parameters);
+    FIELD(ujoin_zero_memory, gradients);
+    FIELD(ujoin_zero_memory, state);
+    FIELD(ujoin_zero_memory, buffers);
+    FIELD(ujoin_zero_memory, full_state);
 }
 static void print_ujoin_shard(void) {
     TYPE("ujoin_shard", ujoin_shard);
@@ -259,32 +357,89 @@ static void print_ujoin_item(void) {
     FIELD(ujoin_item, group);
     FIELD(ujoin_item, reserved);
 }
+static void print_ujoin_schedule_kind(void) {
+    TYPE("ujoin_schedule_kind", ujoin_schedule_kind);
+}
+static void print_ujoin_schedule_options(void) {
+    TYPE("ujoin_schedule_options", ujoin_schedule_options);
+    FIELD(ujoin_schedule_options, size);
+    FIELD(ujoin_schedule_options, base);
+    FIELD(ujoin_schedule_options, minimum);
+    FIELD(ujoin_schedule_options, gamma);
+    FIELD(ujoin_schedule_options, warmup_steps);
+    FIELD(ujoin_schedule_options, total_steps);
+    FIELD(ujoin_schedule_options, every);
+    FIELD(ujoin_schedule_options, kind);
+    FIELD(ujoin_schedule_options, reserved);
+}
+static void print_ujoin_scaler_options(void) {
+    TYPE("ujoin_scaler_options", ujoin_scaler_options);
+    FIELD(ujoin_scaler_options, size);
+    FIELD(ujoin_scaler_options, scale);
+    FIELD(ujoin_scaler_options, growth);
+    FIELD(ujoin_scaler_options, backoff);
+    FIELD(ujoin_scaler_options, interval);
+    FIELD(ujoin_scaler_options, good_steps);
+    FIELD(ujoin_scaler_options, skipped);
+}
 static void print_ujoin_std(void) {
     TYPE("ujoin_std", ujoin_std);
 }
+static void print_ujoin_start_method(void) {
+    TYPE("ujoin_start_method", ujoin_start_method);
+}
 static void print_ujoin_containment(void) {
     TYPE("ujoin_containment", ujoin_containment);
+}
+static void print_ujoin_console_policy(void) {
+    TYPE("ujoin_console_policy", ujoin_console_policy);
+}
+static void print_ujoin_stdin(void) {
+    TYPE("ujoin_stdin", ujoin_stdin);
+}
+static void print_ujoin_binding(void) {
+    TYPE("ujoin_binding", ujoin_binding);
+}
+static void print_ujoin_output_fn(void) {
+    TYPE("ujoin_output_fn", ujoin_output_fn);
 }
 static void print_ujoin_pctx_spec(void) {
     TYPE("ujoin_pctx_spec", ujoin_pctx_spec);
     FIELD(ujoin_pctx_spec, size);
     FIELD(ujoin_pctx_spec, name);
     FIELD(ujoin_pctx_spec, program);
+    FIELD(ujoin_pctx_spec, function);
     FIELD(ujoin_pctx_spec, args);
     FIELD(ujoin_pctx_spec, arg_count);
     FIELD(ujoin_pctx_spec, log_dir);
     FIELD(ujoin_pctx_spec, run_id);
     FIELD(ujoin_pctx_spec, prefix);
+    FIELD(ujoin_pctx_spec, console_ranks);
+    FIELD(ujoin_pctx_spec, console_rank_count);
+    FIELD(ujoin_pctx_spec, stdout_filters);
+    FIELD(ujoin_pctx_spec, stdout_filter_count);
+    FIELD(ujoin_pctx_spec, stderr_filters);
+    FIELD(ujoin_pctx_spec, stderr_filter_count);
+    FIELD(ujoin_pctx_spec, output);
+    FIELD(ujoin_pctx_spec, user_data);
+    FIELD(ujoin_pctx_spec, destroy);
     FIELD(ujoin_pctx_spec, grace_ms);
     FIELD(ujoin_pctx_spec, drain_ms);
     FIELD(ujoin_pctx_spec, partial_line_ms);
+    FIELD(ujoin_pctx_spec, rotate_bytes);
     FIELD(ujoin_pctx_spec, nprocs);
     FIELD(ujoin_pctx_spec, first_rank);
     FIELD(ujoin_pctx_spec, restart_count);
     FIELD(ujoin_pctx_spec, redirects);
     FIELD(ujoin_pctx_spec, tee);
+    FIELD(ujoin_pctx_spec, start_method);
     FIELD(ujoin_pctx_spec, containment);
+    FIELD(ujoin_pctx_spec, console);
+    FIELD(ujoin_pctx_spec, binding);
+    FIELD(ujoin_pctx_spec, no_error_file);
     FIELD(ujoin_pctx_spec, same_session);
+    FIELD(ujoin_pctx_spec, no_colour);
+    FIELD(ujoin_pctx_spec, rotate_keep);
     FIELD(ujoin_pctx_spec, reserved);
 }
 static void print_ujoin_worker(void) {
@@ -294,8 +449,21 @@ static void print_ujoin_worker(void) {
     FIELD(ujoin_worker, args);
     FIELD(ujoin_worker, arg_count);
     FIELD(ujoin_worker, directory);
+    FIELD(ujoin_worker, input);
+    FIELD(ujoin_worker, input_size);
+    FIELD(ujoin_worker, stdin_data);
+    FIELD(ujoin_worker, stdin_size);
+    FIELD(ujoin_worker, stdin_path);
+    FIELD(ujoin_worker, cpus);
+    FIELD(ujoin_worker, cpu_count);
+    FIELD(ujoin_worker, limits);
+    FIELD(ujoin_worker, limit_count);
     FIELD(ujoin_worker, redirects);
     FIELD(ujoin_worker, tee);
+    FIELD(ujoin_worker, stdin_from);
+    FIELD(ujoin_worker, umask_set);
+    FIELD(ujoin_worker, umask);
+    FIELD(ujoin_worker, reserved);
 }
 static void print_ujoin_worker_state(void) {
     TYPE("ujoin_worker_state", ujoin_worker_state);
@@ -313,14 +481,34 @@ static void print_ujoin_worker_result(void) {
     FIELD(ujoin_worker_result, containment);
     FIELD(ujoin_worker_result, start_ns);
     FIELD(ujoin_worker_result, end_ns);
+    FIELD(ujoin_worker_result, failed_ns);
     FIELD(ujoin_worker_result, last_output_ns);
     FIELD(ujoin_worker_result, user_us);
     FIELD(ujoin_worker_result, system_us);
     FIELD(ujoin_worker_result, peak_bytes);
     FIELD(ujoin_worker_result, stdout_bytes);
     FIELD(ujoin_worker_result, stderr_bytes);
+    FIELD(ujoin_worker_result, dropped_lines);
+    FIELD(ujoin_worker_result, value);
+    FIELD(ujoin_worker_result, value_size);
+    FIELD(ujoin_worker_result, message);
+    FIELD(ujoin_worker_result, traceback);
     FIELD(ujoin_worker_result, stdout_path);
     FIELD(ujoin_worker_result, stderr_path);
+    FIELD(ujoin_worker_result, error_path);
+}
+static void print_ujoin_worker_args(void) {
+    TYPE("ujoin_worker_args", ujoin_worker_args);
+    FIELD(ujoin_worker_args, size);
+    FIELD(ujoin_worker_args, args);
+    FIELD(ujoin_worker_args, arg_count);
+    FIELD(ujoin_worker_args, input);
+    FIELD(ujoin_worker_args, input_size);
+    FIELD(ujoin_worker_args, rank);
+    FIELD(ujoin_worker_args, nprocs);
+}
+static void print_ujoin_worker_fn(void) {
+    TYPE("ujoin_worker_fn", ujoin_worker_fn);
 }
 static void print_macros(void) {
     VALUE(UJOIN_VERSION_MAJOR);
@@ -332,6 +520,8 @@ static void print_ujoin_status_value(void) {
     VALUE(UJOIN_OK);
     VALUE(UJOIN_PENDING);
     VALUE(UJOIN_JOINED);
+    VALUE(UJOIN_SKIPPED);
+    VALUE(UJOIN_DONE);
     VALUE(UJOIN_E_INVALID);
     VALUE(UJOIN_E_STATE);
     VALUE(UJOIN_E_UNSUPPORTED);
@@ -370,6 +560,10 @@ static void print_ujoin_device_value(void) {
     VALUE(UJOIN_DEVICE_HOST);
     VALUE(UJOIN_DEVICE_CUDA);
 }
+static void print_ujoin_param_flag(void) {
+    VALUE(UJOIN_PARAM_FROZEN);
+    VALUE(UJOIN_PARAM_IGNORED);
+}
 static void print_ujoin_reduce_value(void) {
     VALUE(UJOIN_SUM);
     VALUE(UJOIN_AVG);
@@ -385,10 +579,31 @@ static void print_ujoin_gradient_kind_value(void) {
     VALUE(UJOIN_GRADIENT_MEAN);
     VALUE(UJOIN_GRADIENT_SUM);
 }
+static void print_ujoin_comm_hook_kind_value(void) {
+    VALUE(UJOIN_COMM_HOOK_ALL_REDUCE);
+    VALUE(UJOIN_COMM_HOOK_F16);
+    VALUE(UJOIN_COMM_HOOK_BF16);
+    VALUE(UJOIN_COMM_HOOK_LOW_RANK);
+    VALUE(UJOIN_COMM_HOOK_CUSTOM);
+}
+static void print_ujoin_buffer_time_value(void) {
+    VALUE(UJOIN_BUFFER_AFTER_FORWARD);
+    VALUE(UJOIN_BUFFER_BEFORE_FORWARD);
+}
 static void print_ujoin_optimizer_value(void) {
+    VALUE(UJOIN_OPTIMIZER_CUSTOM);
     VALUE(UJOIN_OPTIMIZER_SGD);
     VALUE(UJOIN_OPTIMIZER_ADAM);
     VALUE(UJOIN_OPTIMIZER_ADAMW);
+    VALUE(UJOIN_OPTIMIZER_ADAGRAD);
+    VALUE(UJOIN_OPTIMIZER_RMSPROP);
+    VALUE(UJOIN_OPTIMIZER_ADADELTA);
+    VALUE(UJOIN_OPTIMIZER_ADAMAX);
+    VALUE(UJOIN_OPTIMIZER_NADAM);
+    VALUE(UJOIN_OPTIMIZER_RADAM);
+    VALUE(UJOIN_OPTIMIZER_RPROP);
+    VALUE(UJOIN_OPTIMIZER_LAMB);
+    VALUE(UJOIN_OPTIMIZER_LION);
 }
 static void print_ujoin_save_part(void) {
     VALUE(UJOIN_SAVE_STATE);
@@ -405,6 +620,12 @@ static void print_ujoin_item_owner_value(void) {
     VALUE(UJOIN_ITEM_OF_PARAM);
     VALUE(UJOIN_ITEM_OF_GROUP);
 }
+static void print_ujoin_schedule_kind_value(void) {
+    VALUE(UJOIN_SCHEDULE_CONSTANT);
+    VALUE(UJOIN_SCHEDULE_COSINE);
+    VALUE(UJOIN_SCHEDULE_LINEAR);
+    VALUE(UJOIN_SCHEDULE_STEP);
+}
 static void print_ujoin_std_value(void) {
     VALUE(UJOIN_STD_NONE);
     VALUE(UJOIN_STD_OUT);
@@ -412,9 +633,31 @@ static void print_ujoin_std_value(void) {
     VALUE(UJOIN_STD_ALL);
     VALUE(UJOIN_STD_SET);
 }
+static void print_ujoin_start_method_value(void) {
+    VALUE(UJOIN_START_SPAWN);
+    VALUE(UJOIN_START_FORK);
+    VALUE(UJOIN_START_FORKSERVER);
+}
 static void print_ujoin_containment_value(void) {
     VALUE(UJOIN_CONTAINMENT_GROUP);
     VALUE(UJOIN_CONTAINMENT_WARDEN);
+}
+static void print_ujoin_console_policy_value(void) {
+    VALUE(UJOIN_CONSOLE_BLOCK);
+    VALUE(UJOIN_CONSOLE_DROP);
+    VALUE(UJOIN_CONSOLE_SPILL);
+}
+static void print_ujoin_stdin_value(void) {
+    VALUE(UJOIN_STDIN_NULL);
+    VALUE(UJOIN_STDIN_INHERIT);
+    VALUE(UJOIN_STDIN_BYTES);
+    VALUE(UJOIN_STDIN_FILE);
+}
+static void print_ujoin_binding_value(void) {
+    VALUE(UJOIN_BINDING_NONE);
+    VALUE(UJOIN_BINDING_SPREAD);
+    VALUE(UJOIN_BINDING_COMPACT);
+    VALUE(UJOIN_BINDING_LIST);
 }
 static void print_ujoin_worker_state_value(void) {
     VALUE(UJOIN_WORKER_CREATED);
@@ -423,6 +666,7 @@ static void print_ujoin_worker_state_value(void) {
     VALUE(UJOIN_WORKER_SIGNALED);
     VALUE(UJOIN_WORKER_UNKNOWN);
     VALUE(UJOIN_WORKER_UNKILLABLE);
+    VALUE(UJOIN_WORKER_NO_VALUE);
 }
 
 int main(void) {
@@ -449,37 +693,64 @@ int main(void) {
     print_ujoin_ctx_report();
     print_ujoin_division();
     print_ujoin_gradient_kind();
+    print_ujoin_comm_hook_kind();
+    print_ujoin_buffer_time();
     print_ujoin_ddp_options();
+    print_ujoin_bucket();
+    print_ujoin_bucket_fn();
+    print_ujoin_comm_hook();
     print_ujoin_ddp_report();
     print_ujoin_optimizer();
+    print_ujoin_rule_args();
+    print_ujoin_rule_fn();
+    print_ujoin_rule();
     print_ujoin_zero_options();
     print_ujoin_step_options();
+    print_ujoin_zero_memory();
     print_ujoin_shard();
     print_ujoin_save_options();
     print_ujoin_item_kind();
     print_ujoin_item_owner();
     print_ujoin_item();
+    print_ujoin_schedule_kind();
+    print_ujoin_schedule_options();
+    print_ujoin_scaler_options();
     print_ujoin_std();
+    print_ujoin_start_method();
     print_ujoin_containment();
+    print_ujoin_console_policy();
+    print_ujoin_stdin();
+    print_ujoin_binding();
+    print_ujoin_output_fn();
     print_ujoin_pctx_spec();
     print_ujoin_worker();
     print_ujoin_worker_state();
     print_ujoin_worker_result();
+    print_ujoin_worker_args();
+    print_ujoin_worker_fn();
     print_macros();
     print_ujoin_status_value();
     print_ujoin_time_value();
     print_ujoin_log_level_value();
     print_ujoin_dtype_value();
     print_ujoin_device_value();
+    print_ujoin_param_flag();
     print_ujoin_reduce_value();
     print_ujoin_division_value();
     print_ujoin_gradient_kind_value();
+    print_ujoin_comm_hook_kind_value();
+    print_ujoin_buffer_time_value();
     print_ujoin_optimizer_value();
     print_ujoin_save_part();
     print_ujoin_item_kind_value();
     print_ujoin_item_owner_value();
+    print_ujoin_schedule_kind_value();
     print_ujoin_std_value();
+    print_ujoin_start_method_value();
     print_ujoin_containment_value();
+    print_ujoin_console_policy_value();
+    print_ujoin_stdin_value();
+    print_ujoin_binding_value();
     print_ujoin_worker_state_value();
     return 0;
 }

@@ -2016,6 +2016,23 @@ long long _wrap_WorkTest_cujoin(ujoin_work *_swig_go_0) {
 }
 
 
+long long _wrap_ujoin_work_contributors_cujoin(ujoin_work *_swig_go_0, intgo *_swig_go_1, long long _swig_go_2) {
+  ujoin_work *arg1 = 0 ;
+  int32_t *arg2 = 0 ;
+  size_t arg3 ;
+  size_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_work **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  arg3 = (size_t)_swig_go_2; 
+  
+  result = ujoin_work_contributors((struct ujoin_work const *)arg1,arg2,arg3);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_WorkAbort_cujoin(ujoin_work *_swig_go_0) {
   ujoin_work *arg1 = 0 ;
   
@@ -2129,6 +2146,85 @@ long long _wrap_DDPReady_cujoin(ujoin_ddp *_swig_go_0, long long _swig_go_1) {
 }
 
 
+long long _wrap_ujoin_ddp_set_sync_cujoin(ujoin_ddp *_swig_go_0, intgo _swig_go_1) {
+  ujoin_ddp *arg1 = 0 ;
+  int32_t arg2 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_ddp **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  result = (ujoin_status)ujoin_ddp_set_sync(arg1,arg2);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_ujoin_ddp_set_comm_hook_cujoin(ujoin_ddp *_swig_go_0, struct ujoin_comm_hook *_swig_go_1) {
+  ujoin_ddp *arg1 = 0 ;
+  ujoin_comm_hook *arg2 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_ddp **)&_swig_go_0; 
+  arg2 = *(ujoin_comm_hook **)&_swig_go_1; 
+  
+  result = (ujoin_status)ujoin_ddp_set_comm_hook(arg1,(struct ujoin_comm_hook const *)arg2);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_ujoin_ddp_set_buffer_hook_cujoin(ujoin_ddp *_swig_go_0, intgo _swig_go_1, struct ujoin_comm_hook *_swig_go_2) {
+  ujoin_ddp *arg1 = 0 ;
+  ujoin_buffer_time arg2 ;
+  ujoin_comm_hook *arg3 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_ddp **)&_swig_go_0; 
+  arg2 = (ujoin_buffer_time)_swig_go_1; 
+  arg3 = *(ujoin_comm_hook **)&_swig_go_2; 
+  
+  result = (ujoin_status)ujoin_ddp_set_buffer_hook(arg1,arg2,(struct ujoin_comm_hook const *)arg3);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+void *_wrap_ujoin_ddp_gradient_cujoin(ujoin_ddp *_swig_go_0, long long _swig_go_1) {
+  ujoin_ddp *arg1 = 0 ;
+  size_t arg2 ;
+  void *result = 0 ;
+  void *_swig_go_result;
+  
+  arg1 = *(ujoin_ddp **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  
+  result = (void *)ujoin_ddp_gradient(arg1,arg2);
+  *(void **)&_swig_go_result = (void *)result; 
+  return _swig_go_result;
+}
+
+
+long long _wrap_ujoin_ddp_used_cujoin(ujoin_ddp *_swig_go_0, intgo *_swig_go_1, long long _swig_go_2) {
+  ujoin_ddp *arg1 = 0 ;
+  int32_t *arg2 = 0 ;
+  size_t arg3 ;
+  size_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_ddp **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  arg3 = (size_t)_swig_go_2; 
+  
+  result = ujoin_ddp_used((struct ujoin_ddp const *)arg1,arg2,arg3);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_DDPDestroy_cujoin(ujoin_ddp *_swig_go_0) {
   ujoin_ddp *arg1 = 0 ;
   
@@ -2223,6 +2319,42 @@ long long _wrap_ZeroSetGradient_cujoin(ujoin_zero *_swig_go_0, long long _swig_g
 }
 
 
+long long _wrap_zero_set_frozen_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, intgo _swig_go_2) {
+  ujoin_zero *arg1 = 0 ;
+  size_t arg2 ;
+  int32_t arg3 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_zero **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  
+  result = (ujoin_status)zero_set_frozen(arg1,arg2,arg3);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_zero_clip_grad_norm_cujoin(ujoin_zero *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3) {
+  ujoin_zero *arg1 = 0 ;
+  double arg2 ;
+  double arg3 ;
+  double *arg4 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_zero **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  arg3 = (double)_swig_go_2; 
+  arg4 = *(double **)&_swig_go_3; 
+  
+  result = (ujoin_status)zero_clip_grad_norm(arg1,arg2,arg3,arg4);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
 long long _wrap_ZeroClearGradients_cujoin(ujoin_zero *_swig_go_0) {
   ujoin_zero *arg1 = 0 ;
   ujoin_status result;
@@ -2245,6 +2377,21 @@ long long _wrap_ZeroShardCount_cujoin(ujoin_zero *_swig_go_0) {
   
   result = zero_shard_count((struct ujoin_zero const *)arg1);
   _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+long long _wrap_zero_get_memory_cujoin(ujoin_zero *_swig_go_0, struct ujoin_zero_memory *_swig_go_1) {
+  ujoin_zero *arg1 = 0 ;
+  ujoin_zero_memory *arg2 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_zero **)&_swig_go_0; 
+  arg2 = *(ujoin_zero_memory **)&_swig_go_1; 
+  
+  result = (ujoin_status)zero_get_memory((struct ujoin_zero const *)arg1,arg2);
+  _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }
 
@@ -2278,6 +2425,76 @@ void _wrap_StateDestroy_cujoin(ujoin_state *_swig_go_0) {
   arg1 = *(ujoin_state **)&_swig_go_0; 
   
   ujoin_state_destroy(arg1);
+  
+}
+
+
+long long _wrap_zero_schedule_cujoin(struct ujoin_schedule_options *_swig_go_0, long long _swig_go_1, double *_swig_go_2) {
+  ujoin_schedule_options *arg1 = 0 ;
+  int64_t arg2 ;
+  double *arg3 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_schedule_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  arg3 = *(double **)&_swig_go_2; 
+  
+  result = (ujoin_status)zero_schedule((struct ujoin_schedule_options const *)arg1,arg2,arg3);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_zero_scaler_create_cujoin(struct ujoin_scaler_options *_swig_go_0, struct ujoin_scaler **_swig_go_1) {
+  ujoin_scaler_options *arg1 = 0 ;
+  ujoin_scaler **arg2 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_scaler_options **)&_swig_go_0; 
+  arg2 = *(ujoin_scaler ***)&_swig_go_1; 
+  
+  result = (ujoin_status)zero_scaler_create((struct ujoin_scaler_options const *)arg1,arg2);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+double _wrap_zero_scaler_scale_cujoin(struct ujoin_scaler *_swig_go_0) {
+  ujoin_scaler *arg1 = 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(ujoin_scaler **)&_swig_go_0; 
+  
+  result = (double)zero_scaler_scale((struct ujoin_scaler const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+long long _wrap_zero_scaler_get_cujoin(struct ujoin_scaler *_swig_go_0, struct ujoin_scaler_options *_swig_go_1) {
+  ujoin_scaler *arg1 = 0 ;
+  ujoin_scaler_options *arg2 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_scaler **)&_swig_go_0; 
+  arg2 = *(ujoin_scaler_options **)&_swig_go_1; 
+  
+  result = (ujoin_status)zero_scaler_get((struct ujoin_scaler const *)arg1,arg2);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+void _wrap_zero_scaler_destroy_cujoin(struct ujoin_scaler *_swig_go_0) {
+  ujoin_scaler *arg1 = 0 ;
+  
+  arg1 = *(ujoin_scaler **)&_swig_go_0; 
+  
+  zero_scaler_destroy(arg1);
   
 }
 
@@ -2321,6 +2538,19 @@ _gostring_ _wrap_PctxReport_cujoin(ujoin_pctx *_swig_go_0) {
 }
 
 
+_gostring_ _wrap_pctx_report_json_cujoin(ujoin_pctx *_swig_go_0) {
+  ujoin_pctx *arg1 = 0 ;
+  char *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ujoin_pctx **)&_swig_go_0; 
+  
+  result = (char *)pctx_report_json(arg1);
+  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
+  return _swig_go_result;
+}
+
+
 long long _wrap_PctxSignal_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, intgo _swig_go_2) {
   ujoin_pctx *arg1 = 0 ;
   int32_t arg2 ;
@@ -2355,6 +2585,117 @@ void _wrap_PctxDestroy_cujoin(ujoin_pctx *_swig_go_0) {
   
   pctx_destroy(arg1);
   
+}
+
+
+long long _wrap_pctx_register_cujoin(_gostring_ _swig_go_0, void* _swig_go_1, void *_swig_go_2, void* _swig_go_3) {
+  char *arg1 = 0 ;
+  ujoin_worker_fn arg2 = 0 ;
+  void *arg3 = 0 ;
+  ujoin_destroy_fn arg4 = 0 ;
+  char *temp1 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  
+  temp1 = (char *)malloc(_swig_go_0.n + 1);
+  memcpy(temp1, _swig_go_0.p, _swig_go_0.n);
+  temp1[_swig_go_0.n] = '\0';
+  arg1 = (char *)temp1;
+  
+  arg2 = *(ujoin_worker_fn *)&_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  arg4 = *(ujoin_destroy_fn *)&_swig_go_3; 
+  
+  result = (ujoin_status)pctx_register((char const *)arg1,arg2,arg3,arg4);
+  _swig_go_result = box(result, 0); 
+  free((char *)arg1); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_pctx_worker_main_cujoin(intgo *_swig_go_0) {
+  int32_t *arg1 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(int32_t **)&_swig_go_0; 
+  
+  result = (ujoin_status)pctx_worker_main(arg1);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_pctx_return_cujoin(void *_swig_go_0, long long _swig_go_1) {
+  void *arg1 = 0 ;
+  size_t arg2 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  
+  result = (ujoin_status)pctx_return((void const *)arg1,arg2);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_pctx_record_cujoin(void* _swig_go_0, void *_swig_go_1) {
+  ujoin_call_fn arg1 = 0 ;
+  void *arg2 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_call_fn *)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ujoin_status)pctx_record(arg1,arg2);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_pctx_record_error_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, intgo _swig_go_2) {
+  char *arg1 = 0 ;
+  char *arg2 = 0 ;
+  int32_t arg3 ;
+  char *temp1 ;
+  char *temp2 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  
+  temp1 = (char *)malloc(_swig_go_0.n + 1);
+  memcpy(temp1, _swig_go_0.p, _swig_go_0.n);
+  temp1[_swig_go_0.n] = '\0';
+  arg1 = (char *)temp1;
+  
+  
+  temp2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(temp2, _swig_go_1.p, _swig_go_1.n);
+  temp2[_swig_go_1.n] = '\0';
+  arg2 = (char *)temp2;
+  
+  arg3 = (int32_t)_swig_go_2; 
+  
+  result = (ujoin_status)pctx_record_error((char const *)arg1,(char const *)arg2,arg3);
+  _swig_go_result = box(result, 0); 
+  free((char *)arg1); 
+  free((char *)arg2); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_pctx_record_crashes_cujoin() {
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  
+  result = (ujoin_status)pctx_record_crashes();
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
 }
 
 

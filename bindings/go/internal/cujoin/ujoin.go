@@ -146,21 +146,51 @@ typedef _gostring_ swig_type_113;
 typedef long long swig_type_114;
 typedef long long swig_type_115;
 typedef long long swig_type_116;
-typedef _gostring_ swig_type_117;
+typedef long long swig_type_117;
 typedef long long swig_type_118;
-typedef long long swig_type_119;
+typedef _gostring_ swig_type_119;
 typedef long long swig_type_120;
-typedef _gostring_ swig_type_121;
+typedef long long swig_type_121;
 typedef long long swig_type_122;
 typedef long long swig_type_123;
-typedef _gostring_ swig_type_124;
+typedef long long swig_type_124;
 typedef long long swig_type_125;
 typedef long long swig_type_126;
 typedef long long swig_type_127;
 typedef long long swig_type_128;
-typedef long long swig_type_129;
-typedef _gostring_ swig_type_130;
+typedef _gostring_ swig_type_129;
+typedef long long swig_type_130;
 typedef long long swig_type_131;
+typedef _gostring_ swig_type_132;
+typedef long long swig_type_133;
+typedef long long swig_type_134;
+typedef long long swig_type_135;
+typedef long long swig_type_136;
+typedef long long swig_type_137;
+typedef long long swig_type_138;
+typedef long long swig_type_139;
+typedef long long swig_type_140;
+typedef long long swig_type_141;
+typedef long long swig_type_142;
+typedef long long swig_type_143;
+typedef long long swig_type_144;
+typedef long long swig_type_145;
+typedef _gostring_ swig_type_146;
+typedef _gostring_ swig_type_147;
+typedef long long swig_type_148;
+typedef long long swig_type_149;
+typedef _gostring_ swig_type_150;
+typedef void* swig_type_151;
+typedef void* swig_type_152;
+typedef long long swig_type_153;
+typedef long long swig_type_154;
+typedef long long swig_type_155;
+typedef long long swig_type_156;
+typedef void* swig_type_157;
+typedef long long swig_type_158;
+typedef _gostring_ swig_type_159;
+typedef _gostring_ swig_type_160;
+typedef long long swig_type_161;
 extern void _wrap_Swig_free_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_cujoin(swig_intgo arg1);
 
@@ -236,32 +266,53 @@ extern swig_intgo _wrap_GroupSize_cujoin(uintptr_t arg1);
 extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_113 arg2);
 extern void _wrap_GroupDestroy_cujoin(uintptr_t arg1);
 extern swig_type_114 _wrap_WorkTest_cujoin(uintptr_t arg1);
+extern swig_type_115 _wrap_ujoin_work_contributors_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_116 arg3);
 extern void _wrap_WorkAbort_cujoin(uintptr_t arg1);
 extern void _wrap_WorkDestroy_cujoin(uintptr_t arg1);
 extern void _wrap_JoinableDestroy_cujoin(uintptr_t arg1);
-extern swig_type_115 _wrap_CtxStart_cujoin(uintptr_t arg1);
-extern swig_type_116 _wrap_CtxStop_cujoin(uintptr_t arg1);
-extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_117 arg2);
+extern swig_type_117 _wrap_CtxStart_cujoin(uintptr_t arg1);
+extern swig_type_118 _wrap_CtxStop_cujoin(uintptr_t arg1);
+extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_119 arg2);
 extern void _wrap_CtxDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_DDPJoinable_cujoin(uintptr_t arg1);
-extern swig_type_118 _wrap_DDPReady_cujoin(uintptr_t arg1, swig_type_119 arg2);
+extern swig_type_120 _wrap_DDPReady_cujoin(uintptr_t arg1, swig_type_121 arg2);
+extern swig_type_122 _wrap_ujoin_ddp_set_sync_cujoin(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_123 _wrap_ujoin_ddp_set_comm_hook_cujoin(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_124 _wrap_ujoin_ddp_set_buffer_hook_cujoin(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
+extern swig_voidp _wrap_ujoin_ddp_gradient_cujoin(uintptr_t arg1, swig_type_125 arg2);
+extern swig_type_126 _wrap_ujoin_ddp_used_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_127 arg3);
 extern void _wrap_DDPDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_ZeroJoinable_cujoin(uintptr_t arg1);
-extern swig_type_120 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
-extern swig_type_121 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_122 arg2);
-extern swig_type_123 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_124 arg3, double arg4);
-extern swig_type_125 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_126 arg2, swig_voidp arg3);
-extern swig_type_127 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
-extern swig_type_128 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
+extern swig_type_128 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
+extern swig_type_129 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_130 arg2);
+extern swig_type_131 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_132 arg3, double arg4);
+extern swig_type_133 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_134 arg2, swig_voidp arg3);
+extern swig_type_135 _wrap_zero_set_frozen_cujoin(uintptr_t arg1, swig_type_136 arg2, swig_intgo arg3);
+extern swig_type_137 _wrap_zero_clip_grad_norm_cujoin(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4);
+extern swig_type_138 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
+extern swig_type_139 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
+extern swig_type_140 _wrap_zero_get_memory_cujoin(uintptr_t arg1, uintptr_t arg2);
 extern void _wrap_ZeroDestroy_cujoin(uintptr_t arg1);
-extern swig_type_129 _wrap_StateCount_cujoin(uintptr_t arg1);
+extern swig_type_141 _wrap_StateCount_cujoin(uintptr_t arg1);
 extern void _wrap_StateDestroy_cujoin(uintptr_t arg1);
+extern swig_type_142 _wrap_zero_schedule_cujoin(uintptr_t arg1, swig_type_143 arg2, swig_voidp arg3);
+extern swig_type_144 _wrap_zero_scaler_create_cujoin(uintptr_t arg1, uintptr_t arg2);
+extern double _wrap_zero_scaler_scale_cujoin(uintptr_t arg1);
+extern swig_type_145 _wrap_zero_scaler_get_cujoin(uintptr_t arg1, uintptr_t arg2);
+extern void _wrap_zero_scaler_destroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFailed_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFirstFailure_cujoin(uintptr_t arg1);
-extern swig_type_130 _wrap_PctxReport_cujoin(uintptr_t arg1);
-extern swig_type_131 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
+extern swig_type_146 _wrap_PctxReport_cujoin(uintptr_t arg1);
+extern swig_type_147 _wrap_pctx_report_json_cujoin(uintptr_t arg1);
+extern swig_type_148 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
 extern void _wrap_PctxAbort_cujoin(uintptr_t arg1);
 extern void _wrap_PctxDestroy_cujoin(uintptr_t arg1);
+extern swig_type_149 _wrap_pctx_register_cujoin(swig_type_150 arg1, swig_type_151 arg2, swig_voidp arg3, swig_type_152 arg4);
+extern swig_type_153 _wrap_pctx_worker_main_cujoin(swig_voidp arg1);
+extern swig_type_154 _wrap_pctx_return_cujoin(swig_voidp arg1, swig_type_155 arg2);
+extern swig_type_156 _wrap_pctx_record_cujoin(swig_type_157 arg1, swig_voidp arg2);
+extern swig_type_158 _wrap_pctx_record_error_cujoin(swig_type_159 arg1, swig_type_160 arg2, swig_intgo arg3);
+extern swig_type_161 _wrap_pctx_record_crashes_cujoin(void);
 #undef intgo
 */
 import "C"
@@ -1066,6 +1117,15 @@ func WorkTest(arg1 uintptr) (_swig_ret *Failure) {
 	return swig_r_1
 }
 
+func Ujoin_work_contributors(arg1 uintptr, arg2 *int, arg3 int64) (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (int64)(C._wrap_ujoin_work_contributors_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_116(_swig_i_2)))
+	return swig_r
+}
+
 func WorkAbort(arg1 uintptr) {
 	_swig_i_0 := arg1
 	C._wrap_WorkAbort_cujoin(C.uintptr_t(_swig_i_0))
@@ -1102,7 +1162,7 @@ func CtxStop(arg1 uintptr) (_swig_ret *Failure) {
 func CtxAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_117)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_119)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1124,10 +1184,58 @@ func DDPReady(arg1 uintptr, arg2 int64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_DDPReady_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_119(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_DDPReady_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_121(_swig_i_1)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
+}
+
+func Ujoin_ddp_set_sync(arg1 uintptr, arg2 int) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (uint64)(C._wrap_ujoin_ddp_set_sync_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Ujoin_ddp_set_comm_hook(arg1 uintptr, arg2 Struct_SS_ujoin_comm_hook) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r = (uint64)(C._wrap_ujoin_ddp_set_comm_hook_cujoin(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Ujoin_ddp_set_buffer_hook(arg1 uintptr, arg2 int, arg3 Struct_SS_ujoin_comm_hook) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r = (uint64)(C._wrap_ujoin_ddp_set_buffer_hook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.uintptr_t(_swig_i_2)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Ujoin_ddp_gradient(arg1 uintptr, arg2 int64) (_swig_ret unsafe.Pointer) {
+	var swig_r unsafe.Pointer
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (unsafe.Pointer)(C._wrap_ujoin_ddp_gradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_125(_swig_i_1)))
+	return swig_r
+}
+
+func Ujoin_ddp_used(arg1 uintptr, arg2 *int, arg3 int64) (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (int64)(C._wrap_ujoin_ddp_used_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_127(_swig_i_2)))
+	return swig_r
 }
 
 func DDPDestroy(arg1 uintptr) {
@@ -1153,7 +1261,7 @@ func ZeroHyperName(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_122(_swig_i_1))
+	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1166,7 +1274,7 @@ func ZeroSetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 float64) (_swig_ret 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_124)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_132)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1180,7 +1288,30 @@ func ZeroSetGradient(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Zero_set_frozen(arg1 uintptr, arg2 int64, arg3 int) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (uint64)(C._wrap_zero_set_frozen_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1), C.swig_intgo(_swig_i_2)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Zero_clip_grad_norm(arg1 uintptr, arg2 float64, arg3 float64, arg4 *float64) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r = (uint64)(C._wrap_zero_clip_grad_norm_cujoin(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1202,6 +1333,16 @@ func ZeroShardCount(arg1 uintptr) (_swig_ret int64) {
 	return swig_r
 }
 
+func Zero_get_memory(arg1 uintptr, arg2 Struct_SS_ujoin_zero_memory) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r = (uint64)(C._wrap_zero_get_memory_cujoin(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
 func ZeroDestroy(arg1 uintptr) {
 	_swig_i_0 := arg1
 	C._wrap_ZeroDestroy_cujoin(C.uintptr_t(_swig_i_0))
@@ -1217,6 +1358,49 @@ func StateCount(arg1 uintptr) (_swig_ret int64) {
 func StateDestroy(arg1 uintptr) {
 	_swig_i_0 := arg1
 	C._wrap_StateDestroy_cujoin(C.uintptr_t(_swig_i_0))
+}
+
+func Zero_schedule(arg1 Struct_SS_ujoin_schedule_options, arg2 int64, arg3 *float64) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (uint64)(C._wrap_zero_schedule_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_143(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Zero_scaler_create(arg1 Struct_SS_ujoin_scaler_options, arg2 Struct_SS_ujoin_scaler) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r = (uint64)(C._wrap_zero_scaler_create_cujoin(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Zero_scaler_scale(arg1 Struct_SS_ujoin_scaler) (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := getSwigcptr(arg1)
+	swig_r = (float64)(C._wrap_zero_scaler_scale_cujoin(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func Zero_scaler_get(arg1 Struct_SS_ujoin_scaler, arg2 Struct_SS_ujoin_scaler_options) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r = (uint64)(C._wrap_zero_scaler_get_cujoin(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Zero_scaler_destroy(arg1 Struct_SS_ujoin_scaler) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_zero_scaler_destroy_cujoin(C.uintptr_t(_swig_i_0))
 }
 
 func PctxFailed(arg1 uintptr) (_swig_ret int) {
@@ -1237,6 +1421,16 @@ func PctxReport(arg1 uintptr) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	swig_r_p := C._wrap_PctxReport_cujoin(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+ swig_r_1 = swigCopyString(swig_r) 
+	return swig_r_1
+}
+
+func Pctx_report_json(arg1 uintptr) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_pctx_report_json_cujoin(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1264,4 +1458,113 @@ func PctxDestroy(arg1 uintptr) {
 	C._wrap_PctxDestroy_cujoin(C.uintptr_t(_swig_i_0))
 }
 
+func Pctx_register(arg1 string, arg2 _swig_fnptr, arg3 unsafe.Pointer, arg4 _swig_fnptr) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r = (uint64)(C._wrap_pctx_register_cujoin(*(*C.swig_type_150)(unsafe.Pointer(&_swig_i_0)), C.swig_type_151(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_type_152(_swig_i_3)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg1
+	}
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Pctx_worker_main(arg1 *int) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_pctx_worker_main_cujoin(C.swig_voidp(_swig_i_0)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Pctx_return(arg1 unsafe.Pointer, arg2 int64) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (uint64)(C._wrap_pctx_return_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_155(_swig_i_1)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Pctx_record(arg1 _swig_fnptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (uint64)(C._wrap_pctx_record_cujoin(C.swig_type_157(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Pctx_record_error(arg1 string, arg2 string, arg3 int) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (uint64)(C._wrap_pctx_record_error_cujoin(*(*C.swig_type_159)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_160)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg1
+	}
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Pctx_record_crashes() (_swig_ret *Failure) {
+	var swig_r uint64
+	swig_r = (uint64)(C._wrap_pctx_record_crashes_cujoin())
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+
+type SwigcptrStruct_SS_ujoin_comm_hook uintptr
+type Struct_SS_ujoin_comm_hook interface {
+	Swigcptr() uintptr;
+}
+func (p SwigcptrStruct_SS_ujoin_comm_hook) Swigcptr() uintptr {
+	return uintptr(p)
+}
+
+type SwigcptrStruct_SS_ujoin_scaler uintptr
+type Struct_SS_ujoin_scaler interface {
+	Swigcptr() uintptr;
+}
+func (p SwigcptrStruct_SS_ujoin_scaler) Swigcptr() uintptr {
+	return uintptr(p)
+}
+
+type SwigcptrStruct_SS_ujoin_zero_memory uintptr
+type Struct_SS_ujoin_zero_memory interface {
+	Swigcptr() uintptr;
+}
+func (p SwigcptrStruct_SS_ujoin_zero_memory) Swigcptr() uintptr {
+	return uintptr(p)
+}
+
+type SwigcptrStruct_SS_ujoin_scaler_options uintptr
+type Struct_SS_ujoin_scaler_options interface {
+	Swigcptr() uintptr;
+}
+func (p SwigcptrStruct_SS_ujoin_scaler_options) Swigcptr() uintptr {
+	return uintptr(p)
+}
+
+type SwigcptrStruct_SS_ujoin_schedule_options uintptr
+type Struct_SS_ujoin_schedule_options interface {
+	Swigcptr() uintptr;
+}
+func (p SwigcptrStruct_SS_ujoin_schedule_options) Swigcptr() uintptr {
+	return uintptr(p)
+}
 

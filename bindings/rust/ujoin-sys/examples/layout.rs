@@ -97,6 +97,14 @@ fn main() {
         offset_of!(ujoin_group_options, rendezvous_timeout_ms),
         |s: &ujoin_group_options| &s.rendezvous_timeout_ms,
     );
+    field(
+        "ujoin_group_options.shadow_collectives",
+        offset_of!(ujoin_group_options, shadow_collectives),
+        |s: &ujoin_group_options| &s.shadow_collectives,
+    );
+    field("ujoin_group_options.reserved", offset_of!(ujoin_group_options, reserved), |s: &ujoin_group_options| {
+        &s.reserved
+    });
     kind::<ujoin_group_info>("ujoin_group_info");
     field("ujoin_group_info.size", offset_of!(ujoin_group_info, size), |s: &ujoin_group_info| &s.size);
     field("ujoin_group_info.backend", offset_of!(ujoin_group_info, backend), |s: &ujoin_group_info| &s.backend);
@@ -193,12 +201,28 @@ fn main() {
     field("ujoin_ctx_report.stopped", offset_of!(ujoin_ctx_report, stopped), |s: &ujoin_ctx_report| &s.stopped);
     kind::<ujoin_division>("ujoin_division");
     kind::<ujoin_gradient_kind>("ujoin_gradient_kind");
+    kind::<ujoin_comm_hook_kind>("ujoin_comm_hook_kind");
+    kind::<ujoin_buffer_time>("ujoin_buffer_time");
     kind::<ujoin_ddp_options>("ujoin_ddp_options");
     field("ujoin_ddp_options.size", offset_of!(ujoin_ddp_options, size), |s: &ujoin_ddp_options| &s.size);
     field("ujoin_ddp_options.division", offset_of!(ujoin_ddp_options, division), |s: &ujoin_ddp_options| &s.division);
     field("ujoin_ddp_options.gradient_kind", offset_of!(ujoin_ddp_options, gradient_kind), |s: &ujoin_ddp_options| {
         &s.gradient_kind
     });
+    field("ujoin_ddp_options.find_unused", offset_of!(ujoin_ddp_options, find_unused), |s: &ujoin_ddp_options| {
+        &s.find_unused
+    });
+    field("ujoin_ddp_options.static_graph", offset_of!(ujoin_ddp_options, static_graph), |s: &ujoin_ddp_options| {
+        &s.static_graph
+    });
+    field("ujoin_ddp_options.bucket_view", offset_of!(ujoin_ddp_options, bucket_view), |s: &ujoin_ddp_options| {
+        &s.bucket_view
+    });
+    field(
+        "ujoin_ddp_options.no_buffer_broadcast",
+        offset_of!(ujoin_ddp_options, no_buffer_broadcast),
+        |s: &ujoin_ddp_options| &s.no_buffer_broadcast,
+    );
     field(
         "ujoin_ddp_options.no_initial_broadcast",
         offset_of!(ujoin_ddp_options, no_initial_broadcast),
@@ -206,6 +230,10 @@ fn main() {
     );
     field("ujoin_ddp_options.source_rank", offset_of!(ujoin_ddp_options, source_rank), |s: &ujoin_ddp_options| {
         &s.source_rank
+    });
+    field("ujoin_ddp_options.buffers", offset_of!(ujoin_ddp_options, buffers), |s: &ujoin_ddp_options| &s.buffers);
+    field("ujoin_ddp_options.buffer_count", offset_of!(ujoin_ddp_options, buffer_count), |s: &ujoin_ddp_options| {
+        &s.buffer_count
     });
     field(
         "ujoin_ddp_options.first_bucket_bytes",
@@ -224,6 +252,31 @@ fn main() {
     field("ujoin_ddp_options.release_data", offset_of!(ujoin_ddp_options, release_data), |s: &ujoin_ddp_options| {
         &s.release_data
     });
+    kind::<ujoin_bucket>("ujoin_bucket");
+    field("ujoin_bucket.size", offset_of!(ujoin_bucket, size), |s: &ujoin_bucket| &s.size);
+    field("ujoin_bucket.group", offset_of!(ujoin_bucket, group), |s: &ujoin_bucket| &s.group);
+    field("ujoin_bucket.buffer", offset_of!(ujoin_bucket, buffer), |s: &ujoin_bucket| &s.buffer);
+    field("ujoin_bucket.params", offset_of!(ujoin_bucket, params), |s: &ujoin_bucket| &s.params);
+    field("ujoin_bucket.offsets", offset_of!(ujoin_bucket, offsets), |s: &ujoin_bucket| &s.offsets);
+    field("ujoin_bucket.param_count", offset_of!(ujoin_bucket, param_count), |s: &ujoin_bucket| &s.param_count);
+    field("ujoin_bucket.divisor", offset_of!(ujoin_bucket, divisor), |s: &ujoin_bucket| &s.divisor);
+    field("ujoin_bucket.iteration", offset_of!(ujoin_bucket, iteration), |s: &ujoin_bucket| &s.iteration);
+    field("ujoin_bucket.index", offset_of!(ujoin_bucket, index), |s: &ujoin_bucket| &s.index);
+    field("ujoin_bucket.is_last", offset_of!(ujoin_bucket, is_last), |s: &ujoin_bucket| &s.is_last);
+    field("ujoin_bucket.is_shadow", offset_of!(ujoin_bucket, is_shadow), |s: &ujoin_bucket| &s.is_shadow);
+    field("ujoin_bucket.source_rank", offset_of!(ujoin_bucket, source_rank), |s: &ujoin_bucket| &s.source_rank);
+    kind::<ujoin_bucket_fn>("ujoin_bucket_fn");
+    kind::<ujoin_comm_hook>("ujoin_comm_hook");
+    field("ujoin_comm_hook.size", offset_of!(ujoin_comm_hook, size), |s: &ujoin_comm_hook| &s.size);
+    field("ujoin_comm_hook.start", offset_of!(ujoin_comm_hook, start), |s: &ujoin_comm_hook| &s.start);
+    field("ujoin_comm_hook.then", offset_of!(ujoin_comm_hook, then), |s: &ujoin_comm_hook| &s.then);
+    field("ujoin_comm_hook.user_data", offset_of!(ujoin_comm_hook, user_data), |s: &ujoin_comm_hook| &s.user_data);
+    field("ujoin_comm_hook.destroy", offset_of!(ujoin_comm_hook, destroy), |s: &ujoin_comm_hook| &s.destroy);
+    field("ujoin_comm_hook.start_iteration", offset_of!(ujoin_comm_hook, start_iteration), |s: &ujoin_comm_hook| {
+        &s.start_iteration
+    });
+    field("ujoin_comm_hook.kind", offset_of!(ujoin_comm_hook, kind), |s: &ujoin_comm_hook| &s.kind);
+    field("ujoin_comm_hook.rank", offset_of!(ujoin_comm_hook, rank), |s: &ujoin_comm_hook| &s.rank);
     kind::<ujoin_ddp_report>("ujoin_ddp_report");
     field("ujoin_ddp_report.size", offset_of!(ujoin_ddp_report, size), |s: &ujoin_ddp_report| &s.size);
     field("ujoin_ddp_report.iterations", offset_of!(ujoin_ddp_report, iterations), |s: &ujoin_ddp_report| {
@@ -238,11 +291,39 @@ fn main() {
     field("ujoin_ddp_report.bucket_count", offset_of!(ujoin_ddp_report, bucket_count), |s: &ujoin_ddp_report| {
         &s.bucket_count
     });
+    field("ujoin_ddp_report.rebuilt", offset_of!(ujoin_ddp_report, rebuilt), |s: &ujoin_ddp_report| &s.rebuilt);
     field("ujoin_ddp_report.joined_uneven", offset_of!(ujoin_ddp_report, joined_uneven), |s: &ujoin_ddp_report| {
         &s.joined_uneven
     });
-    field("ujoin_ddp_report.reserved", offset_of!(ujoin_ddp_report, reserved), |s: &ujoin_ddp_report| &s.reserved);
     kind::<ujoin_optimizer>("ujoin_optimizer");
+    kind::<ujoin_rule_args>("ujoin_rule_args");
+    field("ujoin_rule_args.size", offset_of!(ujoin_rule_args, size), |s: &ujoin_rule_args| &s.size);
+    field("ujoin_rule_args.name", offset_of!(ujoin_rule_args, name), |s: &ujoin_rule_args| &s.name);
+    field("ujoin_rule_args.data", offset_of!(ujoin_rule_args, data), |s: &ujoin_rule_args| &s.data);
+    field("ujoin_rule_args.grad", offset_of!(ujoin_rule_args, grad), |s: &ujoin_rule_args| &s.grad);
+    field("ujoin_rule_args.state", offset_of!(ujoin_rule_args, state), |s: &ujoin_rule_args| &s.state);
+    field("ujoin_rule_args.hyper", offset_of!(ujoin_rule_args, hyper), |s: &ujoin_rule_args| &s.hyper);
+    field("ujoin_rule_args.shape", offset_of!(ujoin_rule_args, shape), |s: &ujoin_rule_args| &s.shape);
+    field("ujoin_rule_args.count", offset_of!(ujoin_rule_args, count), |s: &ujoin_rule_args| &s.count);
+    field("ujoin_rule_args.offset", offset_of!(ujoin_rule_args, offset), |s: &ujoin_rule_args| &s.offset);
+    field("ujoin_rule_args.param", offset_of!(ujoin_rule_args, param), |s: &ujoin_rule_args| &s.param);
+    field("ujoin_rule_args.step", offset_of!(ujoin_rule_args, step), |s: &ujoin_rule_args| &s.step);
+    field("ujoin_rule_args.ndim", offset_of!(ujoin_rule_args, ndim), |s: &ujoin_rule_args| &s.ndim);
+    field("ujoin_rule_args.group", offset_of!(ujoin_rule_args, group), |s: &ujoin_rule_args| &s.group);
+    field("ujoin_rule_args.dtype", offset_of!(ujoin_rule_args, dtype), |s: &ujoin_rule_args| &s.dtype);
+    field("ujoin_rule_args.reserved", offset_of!(ujoin_rule_args, reserved), |s: &ujoin_rule_args| &s.reserved);
+    kind::<ujoin_rule_fn>("ujoin_rule_fn");
+    kind::<ujoin_rule>("ujoin_rule");
+    field("ujoin_rule.size", offset_of!(ujoin_rule, size), |s: &ujoin_rule| &s.size);
+    field("ujoin_rule.name", offset_of!(ujoin_rule, name), |s: &ujoin_rule| &s.name);
+    field("ujoin_rule.step", offset_of!(ujoin_rule, step), |s: &ujoin_rule| &s.step);
+    field("ujoin_rule.init", offset_of!(ujoin_rule, init), |s: &ujoin_rule| &s.init);
+    field("ujoin_rule.state_names", offset_of!(ujoin_rule, state_names), |s: &ujoin_rule| &s.state_names);
+    field("ujoin_rule.state_count", offset_of!(ujoin_rule, state_count), |s: &ujoin_rule| &s.state_count);
+    field("ujoin_rule.hyper", offset_of!(ujoin_rule, hyper), |s: &ujoin_rule| &s.hyper);
+    field("ujoin_rule.hyper_count", offset_of!(ujoin_rule, hyper_count), |s: &ujoin_rule| &s.hyper_count);
+    field("ujoin_rule.user_data", offset_of!(ujoin_rule, user_data), |s: &ujoin_rule| &s.user_data);
+    field("ujoin_rule.destroy", offset_of!(ujoin_rule, destroy), |s: &ujoin_rule| &s.destroy);
     kind::<ujoin_zero_options>("ujoin_zero_options");
     field("ujoin_zero_options.size", offset_of!(ujoin_zero_options, size), |s: &ujoin_zero_options| &s.size);
     field("ujoin_zero_options.hyper", offset_of!(ujoin_zero_options, hyper), |s: &ujoin_zero_options| &s.hyper);
@@ -258,11 +339,62 @@ fn main() {
     field("ujoin_zero_options.release_data", offset_of!(ujoin_zero_options, release_data), |s: &ujoin_zero_options| {
         &s.release_data
     });
+    field("ujoin_zero_options.rule", offset_of!(ujoin_zero_options, rule), |s: &ujoin_zero_options| &s.rule);
+    field("ujoin_zero_options.seed", offset_of!(ujoin_zero_options, seed), |s: &ujoin_zero_options| &s.seed);
+    field(
+        "ujoin_zero_options.balance_trainable",
+        offset_of!(ujoin_zero_options, balance_trainable),
+        |s: &ujoin_zero_options| &s.balance_trainable,
+    );
+    field(
+        "ujoin_zero_options.no_master_copy",
+        offset_of!(ujoin_zero_options, no_master_copy),
+        |s: &ujoin_zero_options| &s.no_master_copy,
+    );
+    field(
+        "ujoin_zero_options.stochastic_rounding",
+        offset_of!(ujoin_zero_options, stochastic_rounding),
+        |s: &ujoin_zero_options| &s.stochastic_rounding,
+    );
+    field("ujoin_zero_options.reserved", offset_of!(ujoin_zero_options, reserved), |s: &ujoin_zero_options| {
+        &s.reserved
+    });
     kind::<ujoin_step_options>("ujoin_step_options");
     field("ujoin_step_options.size", offset_of!(ujoin_step_options, size), |s: &ujoin_step_options| &s.size);
     field("ujoin_step_options.closure", offset_of!(ujoin_step_options, closure), |s: &ujoin_step_options| &s.closure);
     field("ujoin_step_options.closure_data", offset_of!(ujoin_step_options, closure_data), |s: &ujoin_step_options| {
         &s.closure_data
+    });
+    field("ujoin_step_options.scaler", offset_of!(ujoin_step_options, scaler), |s: &ujoin_step_options| &s.scaler);
+    field("ujoin_step_options.out_norm", offset_of!(ujoin_step_options, out_norm), |s: &ujoin_step_options| {
+        &s.out_norm
+    });
+    field("ujoin_step_options.max_norm", offset_of!(ujoin_step_options, max_norm), |s: &ujoin_step_options| {
+        &s.max_norm
+    });
+    field("ujoin_step_options.norm_type", offset_of!(ujoin_step_options, norm_type), |s: &ujoin_step_options| {
+        &s.norm_type
+    });
+    field(
+        "ujoin_step_options.skip_nonfinite",
+        offset_of!(ujoin_step_options, skip_nonfinite),
+        |s: &ujoin_step_options| &s.skip_nonfinite,
+    );
+    field("ujoin_step_options.reserved", offset_of!(ujoin_step_options, reserved), |s: &ujoin_step_options| {
+        &s.reserved
+    });
+    kind::<ujoin_zero_memory>("ujoin_zero_memory");
+    field("ujoin_zero_memory.size", offset_of!(ujoin_zero_memory, size), |s: &ujoin_zero_memory| &s.size);
+    field("ujoin_zero_memory.parameters", offset_of!(ujoin_zero_memory, parameters), |s: &ujoin_zero_memory| {
+        &s.parameters
+    });
+    field("ujoin_zero_memory.gradients", offset_of!(ujoin_zero_memory, gradients), |s: &ujoin_zero_memory| {
+        &s.gradients
+    });
+    field("ujoin_zero_memory.state", offset_of!(ujoin_zero_memory, state), |s: &ujoin_zero_memory| &s.state);
+    field("ujoin_zero_memory.buffers", offset_of!(ujoin_zero_memory, buffers), |s: &ujoin_zero_memory| &s.buffers);
+    field("ujoin_zero_memory.full_state", offset_of!(ujoin_zero_memory, full_state), |s: &ujoin_zero_memory| {
+        &s.full_state
     });
     kind::<ujoin_shard>("ujoin_shard");
     field("ujoin_shard.size", offset_of!(ujoin_shard, size), |s: &ujoin_shard| &s.size);
@@ -292,21 +424,114 @@ fn main() {
     field("ujoin_item.owner", offset_of!(ujoin_item, owner), |s: &ujoin_item| &s.owner);
     field("ujoin_item.group", offset_of!(ujoin_item, group), |s: &ujoin_item| &s.group);
     field("ujoin_item.reserved", offset_of!(ujoin_item, reserved), |s: &ujoin_item| &s.reserved);
+    kind::<ujoin_schedule_kind>("ujoin_schedule_kind");
+    kind::<ujoin_schedule_options>("ujoin_schedule_options");
+    field("ujoin_schedule_options.size", offset_of!(ujoin_schedule_options, size), |s: &ujoin_schedule_options| {
+        &s.size
+    });
+    field("ujoin_schedule_options.base", offset_of!(ujoin_schedule_options, base), |s: &ujoin_schedule_options| {
+        &s.base
+    });
+    field(
+        "ujoin_schedule_options.minimum",
+        offset_of!(ujoin_schedule_options, minimum),
+        |s: &ujoin_schedule_options| &s.minimum,
+    );
+    field("ujoin_schedule_options.gamma", offset_of!(ujoin_schedule_options, gamma), |s: &ujoin_schedule_options| {
+        &s.gamma
+    });
+    field(
+        "ujoin_schedule_options.warmup_steps",
+        offset_of!(ujoin_schedule_options, warmup_steps),
+        |s: &ujoin_schedule_options| &s.warmup_steps,
+    );
+    field(
+        "ujoin_schedule_options.total_steps",
+        offset_of!(ujoin_schedule_options, total_steps),
+        |s: &ujoin_schedule_options| &s.total_steps,
+    );
+    field("ujoin_schedule_options.every", offset_of!(ujoin_schedule_options, every), |s: &ujoin_schedule_options| {
+        &s.every
+    });
+    field("ujoin_schedule_options.kind", offset_of!(ujoin_schedule_options, kind), |s: &ujoin_schedule_options| {
+        &s.kind
+    });
+    field(
+        "ujoin_schedule_options.reserved",
+        offset_of!(ujoin_schedule_options, reserved),
+        |s: &ujoin_schedule_options| &s.reserved,
+    );
+    kind::<ujoin_scaler_options>("ujoin_scaler_options");
+    field("ujoin_scaler_options.size", offset_of!(ujoin_scaler_options, size), |s: &ujoin_scaler_options| &s.size);
+    field("ujoin_scaler_options.scale", offset_of!(ujoin_scaler_options, scale), |s: &ujoin_scaler_options| &s.scale);
+    field("ujoin_scaler_options.growth", offset_of!(ujoin_scaler_options, growth), |s: &ujoin_scaler_options| {
+        &s.growth
+    });
+    field("ujoin_scaler_options.backoff", offset_of!(ujoin_scaler_options, backoff), |s: &ujoin_scaler_options| {
+        &s.backoff
+    });
+    field("ujoin_scaler_options.interval", offset_of!(ujoin_scaler_options, interval), |s: &ujoin_scaler_options| {
+        &s.interval
+    });
+    field(
+        "ujoin_scaler_options.good_steps",
+        offset_of!(ujoin_scaler_options, good_steps),
+        |s: &ujoin_scaler_options| &s.good_steps,
+    );
+    field("ujoin_scaler_options.skipped", offset_of!(ujoin_scaler_options, skipped), |s: &ujoin_scaler_options| {
+        &s.skipped
+    });
     kind::<ujoin_std>("ujoin_std");
+    kind::<ujoin_start_method>("ujoin_start_method");
     kind::<ujoin_containment>("ujoin_containment");
+    kind::<ujoin_console_policy>("ujoin_console_policy");
+    kind::<ujoin_stdin>("ujoin_stdin");
+    kind::<ujoin_binding>("ujoin_binding");
+    kind::<ujoin_output_fn>("ujoin_output_fn");
     kind::<ujoin_pctx_spec>("ujoin_pctx_spec");
     field("ujoin_pctx_spec.size", offset_of!(ujoin_pctx_spec, size), |s: &ujoin_pctx_spec| &s.size);
     field("ujoin_pctx_spec.name", offset_of!(ujoin_pctx_spec, name), |s: &ujoin_pctx_spec| &s.name);
     field("ujoin_pctx_spec.program", offset_of!(ujoin_pctx_spec, program), |s: &ujoin_pctx_spec| &s.program);
+    field("ujoin_pctx_spec.function", offset_of!(ujoin_pctx_spec, function), |s: &ujoin_pctx_spec| &s.function);
     field("ujoin_pctx_spec.args", offset_of!(ujoin_pctx_spec, args), |s: &ujoin_pctx_spec| &s.args);
     field("ujoin_pctx_spec.arg_count", offset_of!(ujoin_pctx_spec, arg_count), |s: &ujoin_pctx_spec| &s.arg_count);
     field("ujoin_pctx_spec.log_dir", offset_of!(ujoin_pctx_spec, log_dir), |s: &ujoin_pctx_spec| &s.log_dir);
     field("ujoin_pctx_spec.run_id", offset_of!(ujoin_pctx_spec, run_id), |s: &ujoin_pctx_spec| &s.run_id);
     field("ujoin_pctx_spec.prefix", offset_of!(ujoin_pctx_spec, prefix), |s: &ujoin_pctx_spec| &s.prefix);
+    field("ujoin_pctx_spec.console_ranks", offset_of!(ujoin_pctx_spec, console_ranks), |s: &ujoin_pctx_spec| {
+        &s.console_ranks
+    });
+    field(
+        "ujoin_pctx_spec.console_rank_count",
+        offset_of!(ujoin_pctx_spec, console_rank_count),
+        |s: &ujoin_pctx_spec| &s.console_rank_count,
+    );
+    field("ujoin_pctx_spec.stdout_filters", offset_of!(ujoin_pctx_spec, stdout_filters), |s: &ujoin_pctx_spec| {
+        &s.stdout_filters
+    });
+    field(
+        "ujoin_pctx_spec.stdout_filter_count",
+        offset_of!(ujoin_pctx_spec, stdout_filter_count),
+        |s: &ujoin_pctx_spec| &s.stdout_filter_count,
+    );
+    field("ujoin_pctx_spec.stderr_filters", offset_of!(ujoin_pctx_spec, stderr_filters), |s: &ujoin_pctx_spec| {
+        &s.stderr_filters
+    });
+    field(
+        "ujoin_pctx_spec.stderr_filter_count",
+        offset_of!(ujoin_pctx_spec, stderr_filter_count),
+        |s: &ujoin_pctx_spec| &s.stderr_filter_count,
+    );
+    field("ujoin_pctx_spec.output", offset_of!(ujoin_pctx_spec, output), |s: &ujoin_pctx_spec| &s.output);
+    field("ujoin_pctx_spec.user_data", offset_of!(ujoin_pctx_spec, user_data), |s: &ujoin_pctx_spec| &s.user_data);
+    field("ujoin_pctx_spec.destroy", offset_of!(ujoin_pctx_spec, destroy), |s: &ujoin_pctx_spec| &s.destroy);
     field("ujoin_pctx_spec.grace_ms", offset_of!(ujoin_pctx_spec, grace_ms), |s: &ujoin_pctx_spec| &s.grace_ms);
     field("ujoin_pctx_spec.drain_ms", offset_of!(ujoin_pctx_spec, drain_ms), |s: &ujoin_pctx_spec| &s.drain_ms);
     field("ujoin_pctx_spec.partial_line_ms", offset_of!(ujoin_pctx_spec, partial_line_ms), |s: &ujoin_pctx_spec| {
         &s.partial_line_ms
+    });
+    field("ujoin_pctx_spec.rotate_bytes", offset_of!(ujoin_pctx_spec, rotate_bytes), |s: &ujoin_pctx_spec| {
+        &s.rotate_bytes
     });
     field("ujoin_pctx_spec.nprocs", offset_of!(ujoin_pctx_spec, nprocs), |s: &ujoin_pctx_spec| &s.nprocs);
     field("ujoin_pctx_spec.first_rank", offset_of!(ujoin_pctx_spec, first_rank), |s: &ujoin_pctx_spec| &s.first_rank);
@@ -315,11 +540,23 @@ fn main() {
     });
     field("ujoin_pctx_spec.redirects", offset_of!(ujoin_pctx_spec, redirects), |s: &ujoin_pctx_spec| &s.redirects);
     field("ujoin_pctx_spec.tee", offset_of!(ujoin_pctx_spec, tee), |s: &ujoin_pctx_spec| &s.tee);
+    field("ujoin_pctx_spec.start_method", offset_of!(ujoin_pctx_spec, start_method), |s: &ujoin_pctx_spec| {
+        &s.start_method
+    });
     field("ujoin_pctx_spec.containment", offset_of!(ujoin_pctx_spec, containment), |s: &ujoin_pctx_spec| {
         &s.containment
     });
+    field("ujoin_pctx_spec.console", offset_of!(ujoin_pctx_spec, console), |s: &ujoin_pctx_spec| &s.console);
+    field("ujoin_pctx_spec.binding", offset_of!(ujoin_pctx_spec, binding), |s: &ujoin_pctx_spec| &s.binding);
+    field("ujoin_pctx_spec.no_error_file", offset_of!(ujoin_pctx_spec, no_error_file), |s: &ujoin_pctx_spec| {
+        &s.no_error_file
+    });
     field("ujoin_pctx_spec.same_session", offset_of!(ujoin_pctx_spec, same_session), |s: &ujoin_pctx_spec| {
         &s.same_session
+    });
+    field("ujoin_pctx_spec.no_colour", offset_of!(ujoin_pctx_spec, no_colour), |s: &ujoin_pctx_spec| &s.no_colour);
+    field("ujoin_pctx_spec.rotate_keep", offset_of!(ujoin_pctx_spec, rotate_keep), |s: &ujoin_pctx_spec| {
+        &s.rotate_keep
     });
     field("ujoin_pctx_spec.reserved", offset_of!(ujoin_pctx_spec, reserved), |s: &ujoin_pctx_spec| &s.reserved);
     kind::<ujoin_worker>("ujoin_worker");
@@ -328,8 +565,21 @@ fn main() {
     field("ujoin_worker.args", offset_of!(ujoin_worker, args), |s: &ujoin_worker| &s.args);
     field("ujoin_worker.arg_count", offset_of!(ujoin_worker, arg_count), |s: &ujoin_worker| &s.arg_count);
     field("ujoin_worker.directory", offset_of!(ujoin_worker, directory), |s: &ujoin_worker| &s.directory);
+    field("ujoin_worker.input", offset_of!(ujoin_worker, input), |s: &ujoin_worker| &s.input);
+    field("ujoin_worker.input_size", offset_of!(ujoin_worker, input_size), |s: &ujoin_worker| &s.input_size);
+    field("ujoin_worker.stdin_data", offset_of!(ujoin_worker, stdin_data), |s: &ujoin_worker| &s.stdin_data);
+    field("ujoin_worker.stdin_size", offset_of!(ujoin_worker, stdin_size), |s: &ujoin_worker| &s.stdin_size);
+    field("ujoin_worker.stdin_path", offset_of!(ujoin_worker, stdin_path), |s: &ujoin_worker| &s.stdin_path);
+    field("ujoin_worker.cpus", offset_of!(ujoin_worker, cpus), |s: &ujoin_worker| &s.cpus);
+    field("ujoin_worker.cpu_count", offset_of!(ujoin_worker, cpu_count), |s: &ujoin_worker| &s.cpu_count);
+    field("ujoin_worker.limits", offset_of!(ujoin_worker, limits), |s: &ujoin_worker| &s.limits);
+    field("ujoin_worker.limit_count", offset_of!(ujoin_worker, limit_count), |s: &ujoin_worker| &s.limit_count);
     field("ujoin_worker.redirects", offset_of!(ujoin_worker, redirects), |s: &ujoin_worker| &s.redirects);
     field("ujoin_worker.tee", offset_of!(ujoin_worker, tee), |s: &ujoin_worker| &s.tee);
+    field("ujoin_worker.stdin_from", offset_of!(ujoin_worker, stdin_from), |s: &ujoin_worker| &s.stdin_from);
+    field("ujoin_worker.umask_set", offset_of!(ujoin_worker, umask_set), |s: &ujoin_worker| &s.umask_set);
+    field("ujoin_worker.umask", offset_of!(ujoin_worker, umask), |s: &ujoin_worker| &s.umask);
+    field("ujoin_worker.reserved", offset_of!(ujoin_worker, reserved), |s: &ujoin_worker| &s.reserved);
     kind::<ujoin_worker_state>("ujoin_worker_state");
     kind::<ujoin_worker_result>("ujoin_worker_result");
     field("ujoin_worker_result.size", offset_of!(ujoin_worker_result, size), |s: &ujoin_worker_result| &s.size);
@@ -353,6 +603,9 @@ fn main() {
         &s.start_ns
     });
     field("ujoin_worker_result.end_ns", offset_of!(ujoin_worker_result, end_ns), |s: &ujoin_worker_result| &s.end_ns);
+    field("ujoin_worker_result.failed_ns", offset_of!(ujoin_worker_result, failed_ns), |s: &ujoin_worker_result| {
+        &s.failed_ns
+    });
     field(
         "ujoin_worker_result.last_output_ns",
         offset_of!(ujoin_worker_result, last_output_ns),
@@ -378,6 +631,21 @@ fn main() {
         |s: &ujoin_worker_result| &s.stderr_bytes,
     );
     field(
+        "ujoin_worker_result.dropped_lines",
+        offset_of!(ujoin_worker_result, dropped_lines),
+        |s: &ujoin_worker_result| &s.dropped_lines,
+    );
+    field("ujoin_worker_result.value", offset_of!(ujoin_worker_result, value), |s: &ujoin_worker_result| &s.value);
+    field("ujoin_worker_result.value_size", offset_of!(ujoin_worker_result, value_size), |s: &ujoin_worker_result| {
+        &s.value_size
+    });
+    field("ujoin_worker_result.message", offset_of!(ujoin_worker_result, message), |s: &ujoin_worker_result| {
+        &s.message
+    });
+    field("ujoin_worker_result.traceback", offset_of!(ujoin_worker_result, traceback), |s: &ujoin_worker_result| {
+        &s.traceback
+    });
+    field(
         "ujoin_worker_result.stdout_path",
         offset_of!(ujoin_worker_result, stdout_path),
         |s: &ujoin_worker_result| &s.stdout_path,
@@ -387,6 +655,22 @@ fn main() {
         offset_of!(ujoin_worker_result, stderr_path),
         |s: &ujoin_worker_result| &s.stderr_path,
     );
+    field("ujoin_worker_result.error_path", offset_of!(ujoin_worker_result, error_path), |s: &ujoin_worker_result| {
+        &s.error_path
+    });
+    kind::<ujoin_worker_args>("ujoin_worker_args");
+    field("ujoin_worker_args.size", offset_of!(ujoin_worker_args, size), |s: &ujoin_worker_args| &s.size);
+    field("ujoin_worker_args.args", offset_of!(ujoin_worker_args, args), |s: &ujoin_worker_args| &s.args);
+    field("ujoin_worker_args.arg_count", offset_of!(ujoin_worker_args, arg_count), |s: &ujoin_worker_args| {
+        &s.arg_count
+    });
+    field("ujoin_worker_args.input", offset_of!(ujoin_worker_args, input), |s: &ujoin_worker_args| &s.input);
+    field("ujoin_worker_args.input_size", offset_of!(ujoin_worker_args, input_size), |s: &ujoin_worker_args| {
+        &s.input_size
+    });
+    field("ujoin_worker_args.rank", offset_of!(ujoin_worker_args, rank), |s: &ujoin_worker_args| &s.rank);
+    field("ujoin_worker_args.nprocs", offset_of!(ujoin_worker_args, nprocs), |s: &ujoin_worker_args| &s.nprocs);
+    kind::<ujoin_worker_fn>("ujoin_worker_fn");
     println!("value UJOIN_VERSION_MAJOR {}", UJOIN_VERSION_MAJOR);
     println!("value UJOIN_VERSION_MINOR {}", UJOIN_VERSION_MINOR);
     println!("value UJOIN_VERSION_PATCH {}", UJOIN_VERSION_PATCH);
@@ -394,6 +678,8 @@ fn main() {
     println!("value UJOIN_OK {}", UJOIN_OK);
     println!("value UJOIN_PENDING {}", UJOIN_PENDING);
     println!("value UJOIN_JOINED {}", UJOIN_JOINED);
+    println!("value UJOIN_SKIPPED {}", UJOIN_SKIPPED);
+    println!("value UJOIN_DONE {}", UJOIN_DONE);
     println!("value UJOIN_E_INVALID {}", UJOIN_E_INVALID);
     println!("value UJOIN_E_STATE {}", UJOIN_E_STATE);
     println!("value UJOIN_E_UNSUPPORTED {}", UJOIN_E_UNSUPPORTED);
@@ -423,6 +709,8 @@ fn main() {
     println!("value UJOIN_U8 {}", UJOIN_U8);
     println!("value UJOIN_DEVICE_HOST {}", UJOIN_DEVICE_HOST);
     println!("value UJOIN_DEVICE_CUDA {}", UJOIN_DEVICE_CUDA);
+    println!("value UJOIN_PARAM_FROZEN {}", UJOIN_PARAM_FROZEN);
+    println!("value UJOIN_PARAM_IGNORED {}", UJOIN_PARAM_IGNORED);
     println!("value UJOIN_SUM {}", UJOIN_SUM);
     println!("value UJOIN_AVG {}", UJOIN_AVG);
     println!("value UJOIN_MIN {}", UJOIN_MIN);
@@ -432,9 +720,26 @@ fn main() {
     println!("value UJOIN_DIVISION_SAMPLES {}", UJOIN_DIVISION_SAMPLES);
     println!("value UJOIN_GRADIENT_MEAN {}", UJOIN_GRADIENT_MEAN);
     println!("value UJOIN_GRADIENT_SUM {}", UJOIN_GRADIENT_SUM);
+    println!("value UJOIN_COMM_HOOK_ALL_REDUCE {}", UJOIN_COMM_HOOK_ALL_REDUCE);
+    println!("value UJOIN_COMM_HOOK_F16 {}", UJOIN_COMM_HOOK_F16);
+    println!("value UJOIN_COMM_HOOK_BF16 {}", UJOIN_COMM_HOOK_BF16);
+    println!("value UJOIN_COMM_HOOK_LOW_RANK {}", UJOIN_COMM_HOOK_LOW_RANK);
+    println!("value UJOIN_COMM_HOOK_CUSTOM {}", UJOIN_COMM_HOOK_CUSTOM);
+    println!("value UJOIN_BUFFER_AFTER_FORWARD {}", UJOIN_BUFFER_AFTER_FORWARD);
+    println!("value UJOIN_BUFFER_BEFORE_FORWARD {}", UJOIN_BUFFER_BEFORE_FORWARD);
+    println!("value UJOIN_OPTIMIZER_CUSTOM {}", UJOIN_OPTIMIZER_CUSTOM);
     println!("value UJOIN_OPTIMIZER_SGD {}", UJOIN_OPTIMIZER_SGD);
     println!("value UJOIN_OPTIMIZER_ADAM {}", UJOIN_OPTIMIZER_ADAM);
     println!("value UJOIN_OPTIMIZER_ADAMW {}", UJOIN_OPTIMIZER_ADAMW);
+    println!("value UJOIN_OPTIMIZER_ADAGRAD {}", UJOIN_OPTIMIZER_ADAGRAD);
+    println!("value UJOIN_OPTIMIZER_RMSPROP {}", UJOIN_OPTIMIZER_RMSPROP);
+    println!("value UJOIN_OPTIMIZER_ADADELTA {}", UJOIN_OPTIMIZER_ADADELTA);
+    println!("value UJOIN_OPTIMIZER_ADAMAX {}", UJOIN_OPTIMIZER_ADAMAX);
+    println!("value UJOIN_OPTIMIZER_NADAM {}", UJOIN_OPTIMIZER_NADAM);
+    println!("value UJOIN_OPTIMIZER_RADAM {}", UJOIN_OPTIMIZER_RADAM);
+    println!("value UJOIN_OPTIMIZER_RPROP {}", UJOIN_OPTIMIZER_RPROP);
+    println!("value UJOIN_OPTIMIZER_LAMB {}", UJOIN_OPTIMIZER_LAMB);
+    println!("value UJOIN_OPTIMIZER_LION {}", UJOIN_OPTIMIZER_LION);
     println!("value UJOIN_SAVE_STATE {}", UJOIN_SAVE_STATE);
     println!("value UJOIN_SAVE_PARAMETERS {}", UJOIN_SAVE_PARAMETERS);
     println!("value UJOIN_ITEM_TENSOR {}", UJOIN_ITEM_TENSOR);
@@ -444,17 +749,36 @@ fn main() {
     println!("value UJOIN_ITEM_OF_PROGRAM {}", UJOIN_ITEM_OF_PROGRAM);
     println!("value UJOIN_ITEM_OF_PARAM {}", UJOIN_ITEM_OF_PARAM);
     println!("value UJOIN_ITEM_OF_GROUP {}", UJOIN_ITEM_OF_GROUP);
+    println!("value UJOIN_SCHEDULE_CONSTANT {}", UJOIN_SCHEDULE_CONSTANT);
+    println!("value UJOIN_SCHEDULE_COSINE {}", UJOIN_SCHEDULE_COSINE);
+    println!("value UJOIN_SCHEDULE_LINEAR {}", UJOIN_SCHEDULE_LINEAR);
+    println!("value UJOIN_SCHEDULE_STEP {}", UJOIN_SCHEDULE_STEP);
     println!("value UJOIN_STD_NONE {}", UJOIN_STD_NONE);
     println!("value UJOIN_STD_OUT {}", UJOIN_STD_OUT);
     println!("value UJOIN_STD_ERR {}", UJOIN_STD_ERR);
     println!("value UJOIN_STD_ALL {}", UJOIN_STD_ALL);
     println!("value UJOIN_STD_SET {}", UJOIN_STD_SET);
+    println!("value UJOIN_START_SPAWN {}", UJOIN_START_SPAWN);
+    println!("value UJOIN_START_FORK {}", UJOIN_START_FORK);
+    println!("value UJOIN_START_FORKSERVER {}", UJOIN_START_FORKSERVER);
     println!("value UJOIN_CONTAINMENT_GROUP {}", UJOIN_CONTAINMENT_GROUP);
     println!("value UJOIN_CONTAINMENT_WARDEN {}", UJOIN_CONTAINMENT_WARDEN);
+    println!("value UJOIN_CONSOLE_BLOCK {}", UJOIN_CONSOLE_BLOCK);
+    println!("value UJOIN_CONSOLE_DROP {}", UJOIN_CONSOLE_DROP);
+    println!("value UJOIN_CONSOLE_SPILL {}", UJOIN_CONSOLE_SPILL);
+    println!("value UJOIN_STDIN_NULL {}", UJOIN_STDIN_NULL);
+    println!("value UJOIN_STDIN_INHERIT {}", UJOIN_STDIN_INHERIT);
+    println!("value UJOIN_STDIN_BYTES {}", UJOIN_STDIN_BYTES);
+    println!("value UJOIN_STDIN_FILE {}", UJOIN_STDIN_FILE);
+    println!("value UJOIN_BINDING_NONE {}", UJOIN_BINDING_NONE);
+    println!("value UJOIN_BINDING_SPREAD {}", UJOIN_BINDING_SPREAD);
+    println!("value UJOIN_BINDING_COMPACT {}", UJOIN_BINDING_COMPACT);
+    println!("value UJOIN_BINDING_LIST {}", UJOIN_BINDING_LIST);
     println!("value UJOIN_WORKER_CREATED {}", UJOIN_WORKER_CREATED);
     println!("value UJOIN_WORKER_RUNNING {}", UJOIN_WORKER_RUNNING);
     println!("value UJOIN_WORKER_EXITED {}", UJOIN_WORKER_EXITED);
     println!("value UJOIN_WORKER_SIGNALED {}", UJOIN_WORKER_SIGNALED);
     println!("value UJOIN_WORKER_UNKNOWN {}", UJOIN_WORKER_UNKNOWN);
     println!("value UJOIN_WORKER_UNKILLABLE {}", UJOIN_WORKER_UNKILLABLE);
+    println!("value UJOIN_WORKER_NO_VALUE {}", UJOIN_WORKER_NO_VALUE);
 }

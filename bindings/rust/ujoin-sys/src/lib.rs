@@ -67,6 +67,13 @@ pub struct ujoin_zero {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
+/// Opaque handle: a dynamic loss scale.
+#[repr(C)]
+pub struct ujoin_scaler {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
 /// Opaque handle: a typed list of saved items.
 #[repr(C)]
 pub struct ujoin_state {
@@ -90,6 +97,10 @@ pub const UJOIN_OK: ujoin_status = 0;
 pub const UJOIN_PENDING: ujoin_status = 1;
 /// this rank has joined: the call is part of a shadow
 pub const UJOIN_JOINED: ujoin_status = 2;
+/// gradients are not finite: nothing was changed, on any rank
+pub const UJOIN_SKIPPED: ujoin_status = 3;
+/// this process was a function worker and has run: return from main
+pub const UJOIN_DONE: ujoin_status = 4;
 /// an argument is wrong: correct the call
 pub const UJOIN_E_INVALID: ujoin_status = -1;
 /// not now: called in the wrong order, on a closed or broken object, or after fork
@@ -257,6 +268,12 @@ impl Default for ujoin_hyper {
     }
 }
 
+// enum ujoin_param_flag: Bits of ujoin_param.flags.
+/// zero: not trained for now; zero_set_frozen changes it
+pub const UJOIN_PARAM_FROZEN: i32 = 1;
+/// ddp: takes no part, is neither verified nor broadcast nor reduced; data may be NULL
+pub const UJOIN_PARAM_IGNORED: i32 = 2;
+
 /// A parameter and its gradient in the program's memory, row-major. Given in arrays: fixed, hence the reserve.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -277,7 +294,7 @@ pub struct ujoin_param {
     /// NULL = one dimension of `count`
     pub shape: *const i64,
     pub ndim: i32,
-    /// none in this version: 0
+    /// ujoin_param_flag
     pub flags: i32,
     pub reserved: [u64; 2],
 }
@@ -366,6 +383,9 @@ pub struct ujoin_group_options {
     pub timeout_ms: i64,
     /// default 5 minutes
     pub rendezvous_timeout_ms: i64,
+    /// a joined rank shadows the program's own collectives, see ujoin_ctx_start
+    pub shadow_collectives: i32,
+    pub reserved: i32,
 }
 impl ujoin_group_options {
     /// All zero, but for `size`: every field has its default.
@@ -380,6 +400,8 @@ impl ujoin_group_options {
             world_size: 0,
             timeout_ms: 0,
             rendezvous_timeout_ms: 0,
+            shadow_collectives: 0,
+            reserved: 0,
         }
     }
 }
@@ -623,6 +645,30 @@ pub const UJOIN_GRADIENT_MEAN: ujoin_gradient_kind = 1;
 /// result = sum(g) / sum(n); the one for accumulation
 pub const UJOIN_GRADIENT_SUM: ujoin_gradient_kind = 2;
 
+/// Ways to reduce a bucket.
+pub type ujoin_comm_hook_kind = i32;
+
+// enum ujoin_comm_hook_kind_value
+/// the gradients as they are
+pub const UJOIN_COMM_HOOK_ALL_REDUCE: ujoin_comm_hook_kind = 1;
+/// f32 and f64 as f16 on the way; what is beyond 65504 becomes infinite
+pub const UJOIN_COMM_HOOK_F16: ujoin_comm_hook_kind = 2;
+/// f32 and f64 as bf16 on the way
+pub const UJOIN_COMM_HOOK_BF16: ujoin_comm_hook_kind = 3;
+/// matrices as low-rank factors with error feedback (PowerSGD)
+pub const UJOIN_COMM_HOOK_LOW_RANK: ujoin_comm_hook_kind = 4;
+/// the program's functions
+pub const UJOIN_COMM_HOOK_CUSTOM: ujoin_comm_hook_kind = 5;
+
+/// When a buffer hook runs.
+pub type ujoin_buffer_time = i32;
+
+// enum ujoin_buffer_time_value
+/// in ujoin_ddp_finish (default)
+pub const UJOIN_BUFFER_AFTER_FORWARD: ujoin_buffer_time = 1;
+/// in ujoin_ddp_forward
+pub const UJOIN_BUFFER_BEFORE_FORWARD: ujoin_buffer_time = 2;
+
 /// Options of ujoin_ddp_create.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -630,11 +676,22 @@ pub struct ujoin_ddp_options {
     pub size: usize,
     pub division: ujoin_division,
     pub gradient_kind: ujoin_gradient_kind,
-    /// parameters are equal already: only verify names, shapes and types
+    /// parameters may get no gradient in an iteration: finish takes them as unused
+    pub find_unused: i32,
+    /// as find_unused, but each rank uses the same ones in every iteration
+    pub static_graph: i32,
+    /// the library has the gradients' memory: see ujoin_ddp_gradient
+    pub bucket_view: i32,
+    /// buffers are each rank's own during training
+    pub no_buffer_broadcast: i32,
+    /// parameters and buffers are equal already: only verify names, shapes and types
     pub no_initial_broadcast: i32,
-    /// whose parameters all start from; 0 = rank 0
+    /// whose parameters and buffers all start from; 0 = rank 0
     pub source_rank: i32,
-    /// default 1 MiB
+    /// synchronised, not trained (running statistics); any type; memory borrowed as params
+    pub buffers: *const ujoin_buffer,
+    pub buffer_count: usize,
+    /// default 1 MiB, or bucket_bytes where that is given and less
     pub first_bucket_bytes: usize,
     /// default 25 MiB
     pub bucket_bytes: usize,
@@ -651,8 +708,14 @@ impl ujoin_ddp_options {
             size: size_of::<Self>(),
             division: 0,
             gradient_kind: 0,
+            find_unused: 0,
+            static_graph: 0,
+            bucket_view: 0,
+            no_buffer_broadcast: 0,
             no_initial_broadcast: 0,
             source_rank: 0,
+            buffers: core::ptr::null(),
+            buffer_count: 0,
             first_bucket_bytes: 0,
             bucket_bytes: 0,
             idle_timeout_ms: 0,
@@ -662,6 +725,106 @@ impl ujoin_ddp_options {
     }
 }
 impl Default for ujoin_ddp_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A bucket as a comm hook sees it, or a buffer as a buffer hook does.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_bucket {
+    pub size: usize,
+    /// borrowed, for this call
+    pub group: *mut ujoin_group,
+    /// this rank's undivided gradients, end to end; the hook leaves the result here
+    pub buffer: ujoin_buffer,
+    /// indices of the parameters in it; NULL for a buffer
+    pub params: *const usize,
+    /// where each begins, in elements
+    pub offsets: *const usize,
+    pub param_count: usize,
+    /// of the sum over the ranks: size, active ranks or samples; see ujoin_ddp_set_comm_hook
+    pub divisor: f64,
+    /// synchronised ones before it, those that this rank shadowed too
+    pub iteration: i64,
+    /// of the bucket in the order of launch, or of the buffer; from 0
+    pub index: i32,
+    /// the last bucket or buffer of its iteration
+    pub is_last: i32,
+    /// this rank has joined: the contribution is zero
+    pub is_shadow: i32,
+    /// the lowest rank that has not joined: the buffers' source where there is no hook
+    pub source_rank: i32,
+}
+impl ujoin_bucket {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            group: core::ptr::null_mut(),
+            buffer: 0,
+            params: core::ptr::null(),
+            offsets: core::ptr::null(),
+            param_count: 0,
+            divisor: 0.0,
+            iteration: 0,
+            index: 0,
+            is_last: 0,
+            is_shadow: 0,
+            source_rank: 0,
+        }
+    }
+}
+impl Default for ujoin_bucket {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A part of a comm hook: collectives on bucket->group, the same ones on every rank, shadows included.
+pub type ujoin_bucket_fn = Option<
+    unsafe extern "C" fn(
+        user_data: *mut c_void,
+        bucket: *const ujoin_bucket,
+        out_work: *mut *mut ujoin_work,
+    ) -> ujoin_status,
+>;
+
+/// How buckets, or buffers, are reduced.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_comm_hook {
+    pub size: usize,
+    /// custom: reduces now, or passes out work in flight, whose handle the library takes
+    pub start: ujoin_bucket_fn,
+    /// custom: when that work is complete; may pass out more, and is called again; NULL = nothing
+    pub then: ujoin_bucket_fn,
+    pub user_data: *mut c_void,
+    pub destroy: ujoin_destroy_fn,
+    /// low rank: plain all-reduce before this one; default 1,000; negative = from the first on
+    pub start_iteration: i64,
+    /// default: custom if `start` is given, else all-reduce
+    pub kind: ujoin_comm_hook_kind,
+    /// low rank: of the factors; default 1
+    pub rank: i32,
+}
+impl ujoin_comm_hook {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            start: None,
+            then: None,
+            user_data: core::ptr::null_mut(),
+            destroy: None,
+            start_iteration: 0,
+            kind: 0,
+            rank: 0,
+        }
+    }
+}
+impl Default for ujoin_comm_hook {
     fn default() -> Self {
         Self::new()
     }
@@ -683,9 +846,10 @@ pub struct ujoin_ddp_report {
     /// of that, time spent waiting in finish: the rest was hidden
     pub exposed_us: i64,
     pub bucket_count: usize,
+    /// buckets follow the order in which gradients became ready
+    pub rebuilt: i32,
     /// has been in a join context with uneven inputs
     pub joined_uneven: i32,
-    pub reserved: i32,
 }
 impl ujoin_ddp_report {
     /// All zero, but for `size`: every field has its default.
@@ -698,8 +862,8 @@ impl ujoin_ddp_report {
             reduce_us: 0,
             exposed_us: 0,
             bucket_count: 0,
+            rebuilt: 0,
             joined_uneven: 0,
-            reserved: 0,
         }
     }
 }
@@ -709,17 +873,146 @@ impl Default for ujoin_ddp_report {
     }
 }
 
-/// Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults (SGD's lr has none there:
-/// 1e-3).
+/// Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults where it has them. All but
+/// LAMB work element by element. LAMB's trust ratio |p| / |update| is that of a whole parameter, which one rank
+/// owns.
 pub type ujoin_optimizer = i32;
 
 // enum ujoin_optimizer_value
-/// (lr, momentum, dampening, nesterov, weight_decay, maximize)
+/// ujoin_zero_options.rule
+pub const UJOIN_OPTIMIZER_CUSTOM: ujoin_optimizer = 1;
+/// (lr 1e-3, momentum, dampening, nesterov, weight_decay, maximize)
 pub const UJOIN_OPTIMIZER_SGD: ujoin_optimizer = 2;
 /// (lr, beta1, beta2, eps, weight_decay, amsgrad, maximize)
 pub const UJOIN_OPTIMIZER_ADAM: ujoin_optimizer = 3;
 /// as Adam, decoupled weight decay
 pub const UJOIN_OPTIMIZER_ADAMW: ujoin_optimizer = 4;
+/// (lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize)
+pub const UJOIN_OPTIMIZER_ADAGRAD: ujoin_optimizer = 5;
+/// (lr, alpha, eps, weight_decay, momentum, centered, maximize)
+pub const UJOIN_OPTIMIZER_RMSPROP: ujoin_optimizer = 6;
+/// (lr, rho, eps, weight_decay, maximize)
+pub const UJOIN_OPTIMIZER_ADADELTA: ujoin_optimizer = 7;
+/// (lr, beta1, beta2, eps, weight_decay, maximize)
+pub const UJOIN_OPTIMIZER_ADAMAX: ujoin_optimizer = 8;
+/// as Adamax, and (momentum_decay, decoupled_weight_decay)
+pub const UJOIN_OPTIMIZER_NADAM: ujoin_optimizer = 9;
+/// as Adamax, and (decoupled_weight_decay)
+pub const UJOIN_OPTIMIZER_RADAM: ujoin_optimizer = 10;
+/// (lr, etaminus, etaplus, step_min, step_max, maximize)
+pub const UJOIN_OPTIMIZER_RPROP: ujoin_optimizer = 11;
+/// (lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 0.01, maximize)
+pub const UJOIN_OPTIMIZER_LAMB: ujoin_optimizer = 12;
+/// (lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0, maximize)
+pub const UJOIN_OPTIMIZER_LION: ujoin_optimizer = 13;
+
+/// What a rule of the program's own updates: a parameter, or a piece of one, that this rank owns.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_rule_args {
+    pub size: usize,
+    /// of the parameter
+    pub name: *const c_char,
+    /// `count` elements, updated in place
+    pub data: *mut c_void,
+    /// the reduced gradient, unscaled and clipped; of data's type
+    pub grad: *const c_void,
+    /// one array for each state name; `count` elements of data's type
+    pub state: *const *mut c_void,
+    /// of its param group, in the order of ujoin_rule.hyper
+    pub hyper: *const f64,
+    /// of the whole parameter
+    pub shape: *const i64,
+    pub count: usize,
+    /// where the piece begins in the parameter (elements)
+    pub offset: usize,
+    /// index of the parameter
+    pub param: usize,
+    /// which update of this parameter it is, from 1
+    pub step: i64,
+    pub ndim: i32,
+    /// param group
+    pub group: i32,
+    /// f32 or f64; for 16-bit parameters f32: the master copy, or a copy that is rounded afterwards
+    pub dtype: ujoin_dtype,
+    pub reserved: i32,
+}
+impl ujoin_rule_args {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            name: core::ptr::null(),
+            data: core::ptr::null_mut(),
+            grad: core::ptr::null(),
+            state: core::ptr::null(),
+            hyper: core::ptr::null(),
+            shape: core::ptr::null(),
+            count: 0,
+            offset: 0,
+            param: 0,
+            step: 0,
+            ndim: 0,
+            group: 0,
+            dtype: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_rule_args {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One update, or the first filling of the state. Runs on the thread that is in zero_step, or in ujoin_ctx_finish
+/// for a rank that has joined, one parameter after the other.
+pub type ujoin_rule_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void, args: *const ujoin_rule_args) -> ujoin_status>;
+
+/// An optimizer of the program's own. Its parts are copied.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_rule {
+    pub size: usize,
+    /// goes into saved state
+    pub name: *const c_char,
+    /// updates data and state
+    pub step: ujoin_rule_fn,
+    /// before a parameter's first update: fills its state. NULL: zeros
+    pub init: ujoin_rule_fn,
+    /// as in saved state: "exp_avg", ...; at most 8
+    pub state_names: *const *const c_char,
+    pub state_count: usize,
+    /// names and defaults
+    pub hyper: *const ujoin_hyper,
+    pub hyper_count: usize,
+    pub user_data: *mut c_void,
+    /// given user_data, also if zero_create fails
+    pub destroy: ujoin_destroy_fn,
+}
+impl ujoin_rule {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            name: core::ptr::null(),
+            step: None,
+            init: None,
+            state_names: core::ptr::null(),
+            state_count: 0,
+            hyper: core::ptr::null(),
+            hyper_count: 0,
+            user_data: core::ptr::null_mut(),
+            destroy: None,
+        }
+    }
+}
+impl Default for ujoin_rule {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 /// Options of zero_create.
 #[repr(C)]
@@ -734,6 +1027,17 @@ pub struct ujoin_zero_options {
     /// once, when parameters and gradients are no longer touched, also if create fails
     pub release: ujoin_destroy_fn,
     pub release_data: *mut c_void,
+    /// with UJOIN_OPTIMIZER_CUSTOM
+    pub rule: *const ujoin_rule,
+    /// of stochastic rounding; results do not depend on the number of ranks
+    pub seed: u64,
+    /// frozen parameters do not count in the balance
+    pub balance_trainable: i32,
+    /// 16-bit parameters are updated without an f32 copy of their values
+    pub no_master_copy: i32,
+    /// of bf16 without a master copy: up or down at random, right on average
+    pub stochastic_rounding: i32,
+    pub reserved: i32,
 }
 impl ujoin_zero_options {
     /// All zero, but for `size`: every field has its default.
@@ -745,6 +1049,12 @@ impl ujoin_zero_options {
             idle_timeout_ms: 0,
             release: None,
             release_data: core::ptr::null_mut(),
+            rule: core::ptr::null(),
+            seed: 0,
+            balance_trainable: 0,
+            no_master_copy: 0,
+            stochastic_rounding: 0,
+            reserved: 0,
         }
     }
 }
@@ -754,7 +1064,7 @@ impl Default for ujoin_zero_options {
     }
 }
 
-/// Options of zero_step.
+/// Options of zero_step; all but the closure must be the same on every rank.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ujoin_step_options {
@@ -762,14 +1072,63 @@ pub struct ujoin_step_options {
     /// computes loss and gradients anew, before the update; keeps its loss
     pub closure: ujoin_call_fn,
     pub closure_data: *mut c_void,
+    /// gradients carry its scale: they are divided by it and checked, and it is adapted
+    pub scaler: *mut ujoin_scaler,
+    /// with max_norm: receives the global norm as it was; may be NULL
+    pub out_norm: *mut f64,
+    /// gradients are clipped to this global norm as they are used; 0 = they are not
+    pub max_norm: f64,
+    /// p of the norm, above 0; default 2; HUGE_VAL = the largest magnitude
+    pub norm_type: f64,
+    /// gradients are checked; with a scaler or max_norm they always are
+    pub skip_nonfinite: i32,
+    pub reserved: i32,
 }
 impl ujoin_step_options {
     /// All zero, but for `size`: every field has its default.
     pub const fn new() -> Self {
-        Self { size: size_of::<Self>(), closure: None, closure_data: core::ptr::null_mut() }
+        Self {
+            size: size_of::<Self>(),
+            closure: None,
+            closure_data: core::ptr::null_mut(),
+            scaler: core::ptr::null_mut(),
+            out_norm: core::ptr::null_mut(),
+            max_norm: 0.0,
+            norm_type: 0.0,
+            skip_nonfinite: 0,
+            reserved: 0,
+        }
     }
 }
 impl Default for ujoin_step_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Bytes that this rank holds for an optimizer.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_zero_memory {
+    pub size: usize,
+    /// the program's
+    pub parameters: u64,
+    /// the program's, of parameters that have one
+    pub gradients: u64,
+    /// of this rank's shard, master copies included, as it is now
+    pub state: u64,
+    /// what a step needs beside that
+    pub buffers: u64,
+    /// state of all parameters with every step made: what an unsharded optimizer holds
+    pub full_state: u64,
+}
+impl ujoin_zero_memory {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self { size: size_of::<Self>(), parameters: 0, gradients: 0, state: 0, buffers: 0, full_state: 0 }
+    }
+}
+impl Default for ujoin_zero_memory {
     fn default() -> Self {
         Self::new()
     }
@@ -902,6 +1261,90 @@ impl Default for ujoin_item {
     }
 }
 
+/// Shapes of schedules.
+pub type ujoin_schedule_kind = i32;
+
+// enum ujoin_schedule_kind_value
+pub const UJOIN_SCHEDULE_CONSTANT: ujoin_schedule_kind = 1;
+/// from base to minimum along half a cosine, at total_steps and then on
+pub const UJOIN_SCHEDULE_COSINE: ujoin_schedule_kind = 2;
+/// likewise, in a straight line
+pub const UJOIN_SCHEDULE_LINEAR: ujoin_schedule_kind = 3;
+/// times gamma every `every` steps, but not below minimum
+pub const UJOIN_SCHEDULE_STEP: ujoin_schedule_kind = 4;
+
+/// A schedule.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_schedule_options {
+    pub size: usize,
+    /// the value after warm-up
+    pub base: f64,
+    pub minimum: f64,
+    /// step; default 0.1
+    pub gamma: f64,
+    /// step i \< warmup_steps: base (i + 1) / warmup_steps
+    pub warmup_steps: i64,
+    /// cosine, linear: warm-up included
+    pub total_steps: i64,
+    /// step: counted from the end of warm-up
+    pub every: i64,
+    /// default: constant
+    pub kind: ujoin_schedule_kind,
+    pub reserved: i32,
+}
+impl ujoin_schedule_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            base: 0.0,
+            minimum: 0.0,
+            gamma: 0.0,
+            warmup_steps: 0,
+            total_steps: 0,
+            every: 0,
+            kind: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_schedule_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// State of a loss scale: to make one, to read and to save it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_scaler_options {
+    pub size: usize,
+    /// default 65,536
+    pub scale: f64,
+    /// factor after `interval` good steps in a row, above 1; default 2
+    pub growth: f64,
+    /// factor after a skipped step, below 1; default 0.5
+    pub backoff: f64,
+    /// default 2,000
+    pub interval: i64,
+    /// since the last change
+    pub good_steps: i64,
+    /// steps, in all
+    pub skipped: i64,
+}
+impl ujoin_scaler_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self { size: size_of::<Self>(), scale: 0.0, growth: 0.0, backoff: 0.0, interval: 0, good_steps: 0, skipped: 0 }
+    }
+}
+impl Default for ujoin_scaler_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Standard streams (bits).
 pub type ujoin_std = i32;
 
@@ -913,6 +1356,17 @@ pub const UJOIN_STD_ALL: ujoin_std = 3;
 /// in ujoin_worker: the value counts, also if it is none
 pub const UJOIN_STD_SET: ujoin_std = 4;
 
+/// How a function worker comes to be; programs are always executed.
+pub type ujoin_start_method = i32;
+
+// enum ujoin_start_method_value
+/// this program is executed again (default)
+pub const UJOIN_START_SPAWN: ujoin_start_method = 1;
+/// a copy of this process; dangerous if it has threads
+pub const UJOIN_START_FORK: ujoin_start_method = 2;
+/// forked from this program, executed once more, which holds the workers as a warden does
+pub const UJOIN_START_FORKSERVER: ujoin_start_method = 3;
+
 /// How workers and their descendants are held; the result says which was in force.
 pub type ujoin_containment = i32;
 
@@ -921,6 +1375,56 @@ pub type ujoin_containment = i32;
 pub const UJOIN_CONTAINMENT_GROUP: ujoin_containment = 1;
 /// a helper process outlives this one and ends all, also if this one is killed
 pub const UJOIN_CONTAINMENT_WARDEN: ujoin_containment = 2;
+
+/// What happens when the console is slower than the workers; files always get everything.
+pub type ujoin_console_policy = i32;
+
+// enum ujoin_console_policy_value
+/// the workers wait (default)
+pub const UJOIN_CONSOLE_BLOCK: ujoin_console_policy = 1;
+/// lines are dropped and counted; a note in their place says how many
+pub const UJOIN_CONSOLE_DROP: ujoin_console_policy = 2;
+/// what is late is in the log file alone: where there is none, the worker waits
+pub const UJOIN_CONSOLE_SPILL: ujoin_console_policy = 3;
+
+/// Where stdin comes from.
+pub type ujoin_stdin = i32;
+
+// enum ujoin_stdin_value
+/// /dev/null (default)
+pub const UJOIN_STDIN_NULL: ujoin_stdin = 1;
+/// this process's; one worker at most
+pub const UJOIN_STDIN_INHERIT: ujoin_stdin = 2;
+/// stdin_data
+pub const UJOIN_STDIN_BYTES: ujoin_stdin = 3;
+/// stdin_path
+pub const UJOIN_STDIN_FILE: ujoin_stdin = 4;
+
+/// Placement of workers on processors (of those that this process may use) and their memory nodes.
+pub type ujoin_binding = i32;
+
+// enum ujoin_binding_value
+/// (default)
+pub const UJOIN_BINDING_NONE: ujoin_binding = 1;
+/// worker after worker on another memory node, a part of its processors for each
+pub const UJOIN_BINDING_SPREAD: ujoin_binding = 2;
+/// side by side: equal parts of the processors in their order
+pub const UJOIN_BINDING_COMPACT: ujoin_binding = 3;
+/// ujoin_worker.cpus
+pub const UJOIN_BINDING_LIST: ujoin_binding = 4;
+
+/// Receives output of a worker: whole lines with their ends, or parts of 64 KiB; stream is UJOIN_STD_OUT or
+/// UJOIN_STD_ERR. Runs on the thread that is in pctx_wait or pctx_close; meanwhile at most 1 MiB is kept, then
+/// the workers wait.
+pub type ujoin_output_fn = Option<
+    unsafe extern "C" fn(
+        user_data: *mut c_void,
+        rank: i32,
+        stream: ujoin_std,
+        data: *const c_char,
+        size: usize,
+    ) -> ujoin_status,
+>;
 
 /// A job: what all its workers have in common.
 #[repr(C)]
@@ -931,6 +1435,8 @@ pub struct ujoin_pctx_spec {
     pub name: *const c_char,
     /// path, or name in PATH; no shell
     pub program: *const c_char,
+    /// instead: a name given to pctx_register, or "library.so:symbol" (an ujoin_worker_fn)
+    pub function: *const c_char,
     /// without the program's name; ${local_rank} is replaced
     pub args: *const *const c_char,
     pub arg_count: usize,
@@ -938,14 +1444,28 @@ pub struct ujoin_pctx_spec {
     pub log_dir: *const c_char,
     /// default: random
     pub run_id: *const c_char,
-    /// of console lines: ${role_name}, ${rank}, ${local_rank}; default "\[name\<rank>]: "
+    /// of console lines: ${role_name}, ${rank}, ${local_rank}, ${time}; default "\[name\<rank>]: "
     pub prefix: *const c_char,
+    /// only these on the console, others to their files or nowhere; NULL = all
+    pub console_ranks: *const i32,
+    pub console_rank_count: usize,
+    /// console lines with one of these also go to filtered_stdout.log of the attempt
+    pub stdout_filters: *const *const c_char,
+    pub stdout_filter_count: usize,
+    pub stderr_filters: *const *const c_char,
+    pub stderr_filter_count: usize,
+    /// gets the lines of all streams, besides files and instead of an untouched console stream
+    pub output: ujoin_output_fn,
+    pub user_data: *mut c_void,
+    pub destroy: ujoin_destroy_fn,
     /// between the polite signal and SIGKILL, when the library ends workers; default 30 s
     pub grace_ms: i64,
     /// for output that a grandchild still holds after a worker's end; default 1 s
     pub drain_ms: i64,
     /// an unfinished line goes to the console after this; default 200 ms
     pub partial_line_ms: i64,
+    /// a log file of this size becomes \<name>.1, and a new one is begun; 0 = never
+    pub rotate_bytes: u64,
     /// workers; their index is "rank" in this family
     pub nprocs: i32,
     /// added to the index in texts and prefixes (several hosts)
@@ -956,9 +1476,18 @@ pub struct ujoin_pctx_spec {
     pub redirects: ujoin_std,
     /// streams that go to both
     pub tee: ujoin_std,
+    pub start_method: ujoin_start_method,
     pub containment: ujoin_containment,
+    pub console: ujoin_console_policy,
+    pub binding: ujoin_binding,
+    /// workers get no path for error.json
+    pub no_error_file: i32,
     /// stay on the terminal (one worker, for debuggers)
     pub same_session: i32,
+    /// by default prefixes are coloured by rank if the console is a terminal (and NO_COLOR is unset)
+    pub no_colour: i32,
+    /// old log files kept per stream; default 1; negative = none
+    pub rotate_keep: i32,
     pub reserved: i32,
 }
 impl ujoin_pctx_spec {
@@ -968,21 +1497,38 @@ impl ujoin_pctx_spec {
             size: size_of::<Self>(),
             name: core::ptr::null(),
             program: core::ptr::null(),
+            function: core::ptr::null(),
             args: core::ptr::null(),
             arg_count: 0,
             log_dir: core::ptr::null(),
             run_id: core::ptr::null(),
             prefix: core::ptr::null(),
+            console_ranks: core::ptr::null(),
+            console_rank_count: 0,
+            stdout_filters: core::ptr::null(),
+            stdout_filter_count: 0,
+            stderr_filters: core::ptr::null(),
+            stderr_filter_count: 0,
+            output: None,
+            user_data: core::ptr::null_mut(),
+            destroy: None,
             grace_ms: 0,
             drain_ms: 0,
             partial_line_ms: 0,
+            rotate_bytes: 0,
             nprocs: 0,
             first_rank: 0,
             restart_count: 0,
             redirects: 0,
             tee: 0,
+            start_method: 0,
             containment: 0,
+            console: 0,
+            binding: 0,
+            no_error_file: 0,
             same_session: 0,
+            no_colour: 0,
+            rotate_keep: 0,
             reserved: 0,
         }
     }
@@ -1004,9 +1550,29 @@ pub struct ujoin_worker {
     pub arg_count: usize,
     /// working directory
     pub directory: *const c_char,
+    /// bytes for a function worker (ujoin_worker_args)
+    pub input: *const c_void,
+    /// counts if input is not NULL
+    pub input_size: usize,
+    /// with UJOIN_STDIN_BYTES
+    pub stdin_data: *const c_void,
+    pub stdin_size: usize,
+    /// with UJOIN_STDIN_FILE
+    pub stdin_path: *const c_char,
+    /// processors, with UJOIN_BINDING_LIST; memory comes from their nodes
+    pub cpus: *const i32,
+    pub cpu_count: usize,
+    /// resource limits: {"nofile", 4096}, {"core", 0}; HUGE_VAL = unlimited
+    pub limits: *const ujoin_hyper,
+    pub limit_count: usize,
     /// counts with UJOIN_STD_SET, or if not 0
     pub redirects: ujoin_std,
     pub tee: ujoin_std,
+    pub stdin_from: ujoin_stdin,
+    /// 1: umask counts
+    pub umask_set: i32,
+    pub umask: i32,
+    pub reserved: i32,
 }
 impl ujoin_worker {
     /// All zero, but for `size`: every field has its default.
@@ -1017,8 +1583,21 @@ impl ujoin_worker {
             args: core::ptr::null(),
             arg_count: 0,
             directory: core::ptr::null(),
+            input: core::ptr::null(),
+            input_size: 0,
+            stdin_data: core::ptr::null(),
+            stdin_size: 0,
+            stdin_path: core::ptr::null(),
+            cpus: core::ptr::null(),
+            cpu_count: 0,
+            limits: core::ptr::null(),
+            limit_count: 0,
             redirects: 0,
             tee: 0,
+            stdin_from: 0,
+            umask_set: 0,
+            umask: 0,
+            reserved: 0,
         }
     }
 }
@@ -1043,6 +1622,8 @@ pub const UJOIN_WORKER_SIGNALED: ujoin_worker_state = 4;
 pub const UJOIN_WORKER_UNKNOWN: ujoin_worker_state = 5;
 /// still there after SIGKILL; given up
 pub const UJOIN_WORKER_UNKILLABLE: ujoin_worker_state = 6;
+/// a function worker exited with 0, but its function had not returned: a failure
+pub const UJOIN_WORKER_NO_VALUE: ujoin_worker_state = 7;
 
 /// A worker: what is known now, and how it ended.
 #[repr(C)]
@@ -1066,6 +1647,8 @@ pub struct ujoin_worker_result {
     pub start_ns: i64,
     /// 0 while it runs
     pub end_ns: i64,
+    /// of a failed or stopped one: the time in its error file, else end_ns; 0 otherwise
+    pub failed_ns: i64,
     pub last_output_ns: i64,
     /// processor time
     pub user_us: i64,
@@ -1074,9 +1657,21 @@ pub struct ujoin_worker_result {
     pub peak_bytes: u64,
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
+    /// of the console
+    pub dropped_lines: u64,
+    /// function worker: what it returned (pctx_return); NULL if nothing
+    pub value: *const c_void,
+    /// bytes
+    pub value_size: usize,
+    /// of error.json, else of the signal, else how to get one; "" if it did not fail
+    pub message: *const c_char,
+    /// of error.json, else the last lines of stderr, or ""
+    pub traceback: *const c_char,
     /// "" if there is no file
     pub stdout_path: *const c_char,
     pub stderr_path: *const c_char,
+    /// of the error.json that it wrote; "" if it wrote none
+    pub error_path: *const c_char,
 }
 impl ujoin_worker_result {
     /// All zero, but for `size`: every field has its default.
@@ -1093,14 +1688,21 @@ impl ujoin_worker_result {
             containment: 0,
             start_ns: 0,
             end_ns: 0,
+            failed_ns: 0,
             last_output_ns: 0,
             user_us: 0,
             system_us: 0,
             peak_bytes: 0,
             stdout_bytes: 0,
             stderr_bytes: 0,
+            dropped_lines: 0,
+            value: core::ptr::null(),
+            value_size: 0,
+            message: core::ptr::null(),
+            traceback: core::ptr::null(),
             stdout_path: core::ptr::null(),
             stderr_path: core::ptr::null(),
+            error_path: core::ptr::null(),
         }
     }
 }
@@ -1109,6 +1711,45 @@ impl Default for ujoin_worker_result {
         Self::new()
     }
 }
+
+/// What a function worker is told.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_worker_args {
+    pub size: usize,
+    pub args: *const *const c_char,
+    pub arg_count: usize,
+    /// ujoin_worker.input
+    pub input: *const c_void,
+    /// bytes
+    pub input_size: usize,
+    /// its index
+    pub rank: i32,
+    pub nprocs: i32,
+}
+impl ujoin_worker_args {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            args: core::ptr::null(),
+            arg_count: 0,
+            input: core::ptr::null(),
+            input_size: 0,
+            rank: 0,
+            nprocs: 0,
+        }
+    }
+}
+impl Default for ujoin_worker_args {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A function worker; a negative status is a failure with the text of ujoin_last_error, and exit code 1.
+pub type ujoin_worker_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void, args: *const ujoin_worker_args) -> ujoin_status>;
 
 unsafe extern "C" {
     /// The library's version as text, "0.1.0". Compare numbers with the macros of the header that was compiled.
@@ -1369,6 +2010,12 @@ unsafe extern "C" {
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_test(work: *mut ujoin_work) -> ujoin_status;
 
+    /// The ranks that contributed to a completed operation: all, unless joined ranks shadowed it. Writes at most
+    /// `capacity` of them, ascending, and returns how many there are; 0 while it is in flight, and if it failed.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_work_contributors(work: *const ujoin_work, out_ranks: *mut i32, capacity: usize) -> usize;
+
     /// Gives up an operation in flight; its final status is UJOIN_E_ABORTED on every rank, and its group is broken.
     ///
     /// `@local` `@anythread` since 0.1
@@ -1411,7 +2058,15 @@ unsafe extern "C" {
 
     /// Begins a pass over the inputs and arms the joinables until ujoin_ctx_finish or ujoin_ctx_abort. One armed
     /// context per group, one per joinable: else UJOIN_E_STATE. Does not wait for the others. Collectives that are
-    /// issued in a main hook contribute nothing to a reduction (avg divides by the contributors).
+    /// issued in a main hook contribute nothing to a reduction (avg divides by the contributors). On a group with
+    /// shadow_collectives a joined rank also takes part in what the program itself calls there between start and
+    /// finish, and no hook does: ujoin_all_reduce and reduce_scatter (it adds nothing: avg divides by the
+    /// contributors, min and max are over them), all_gather (its part of recv is left as it was;
+    /// ujoin_work_contributors has the ranks whose parts are there), barrier. A broadcast whose root has joined is
+    /// UJOIN_E_STATE on every rank. Every rank that has not joined issues them in the same order among the uses. A
+    /// collective in a main hook counts as the same one that the loop issues, if it is of the same kind, reduction,
+    /// type, root and count. The results are not for a joined rank; its memory is not touched. Without
+    /// shadow_collectives such a call is UJOIN_E_MISMATCH on every rank once one has joined.
     ///
     /// `@collective` since 0.1
     pub fn ujoin_ctx_start(ctx: *mut ujoin_ctx) -> ujoin_status;
@@ -1427,7 +2082,9 @@ unsafe extern "C" {
 
     /// This rank has no more inputs: works for the others, one main hook per use of the rank that it follows, until
     /// all have joined; then runs the post hooks and disarms. UJOIN_E_EXHAUSTED: throw mode, inputs were uneven.
-    /// UJOIN_E_MISMATCH: ranks started contexts of different joinables or options. The context can be started again.
+    /// UJOIN_E_MISMATCH: ranks started contexts of different joinables or options; a joinable was used too often or
+    /// too rarely (named, with rank and round; also from ujoin_joinable_notify and collectives); loop and hooks
+    /// differ in their collectives. The context can be started again.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ctx_finish(ctx: *mut ujoin_ctx) -> ujoin_status;
@@ -1468,10 +2125,12 @@ unsafe extern "C" {
     pub fn ujoin_ctx_destroy(ctx: *mut ujoin_ctx);
 
     /// Makes a reducer for these parameters: verifies count, names, shapes and types over the ranks, then copies the
-    /// source rank's values to all. Parameters and gradients are borrowed until `release`. Buckets are filled in the
-    /// reverse order of the parameters, one type each. UJOIN_E_MISMATCH on every rank: the text names the first
-    /// difference and the ranks. UJOIN_E_INVALID: nothing to train, a parameter without gradient memory, a gradient
-    /// type other than the parameter's, a type that is no floating-point one.
+    /// source rank's values to all. Parameters, gradients and buffers are borrowed until `release`. Buckets of one
+    /// type each are filled in the reverse order of the parameters; from the second synchronised iteration on in the
+    /// order in which gradients became ready in the first one on the lowest rank that had one (not with find_unused).
+    /// UJOIN_E_MISMATCH on every rank: the text names the first difference and the ranks. UJOIN_E_INVALID: nothing to
+    /// train, a parameter without gradient memory, a gradient type other than the parameter's, a type that is no
+    /// floating-point one.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_create(
@@ -1488,23 +2147,71 @@ unsafe extern "C" {
     pub fn ujoin_ddp_joinable(ddp: *mut ujoin_ddp) -> *mut ujoin_joinable;
 
     /// Begins an iteration on a batch of so many samples (0 is allowed: with UJOIN_DIVISION_SAMPLES its gradients are
-    /// not even read) and notifies the join context. UJOIN_E_STATE: the last iteration is not finished (parameters
-    /// without gradient are listed). UJOIN_E_EXHAUSTED.
+    /// not even read): notifies the join context and copies the buffers of the lowest rank that has not joined to
+    /// all. While sync is off (ujoin_ddp_set_sync) it only counts: samples add up until the iteration that
+    /// synchronises. Runs buffer hooks. UJOIN_E_STATE: the last iteration is not finished (parameters without
+    /// gradient are listed). UJOIN_E_EXHAUSTED.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_forward(ddp: *mut ujoin_ddp, samples: f64) -> ujoin_status;
 
     /// Gradient `index` is complete; its bucket is reduced when it is full. Any order; different gradients from
-    /// several threads at once. UJOIN_E_STATE: ready twice, or outside of an iteration.
+    /// several threads at once. Runs comm hooks, one at a time. Without effect for an ignored parameter.
+    /// UJOIN_E_STATE: ready twice, outside of an iteration, or a parameter that a static graph did not use in its
+    /// first one.
     ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_ddp_ready(ddp: *mut ujoin_ddp, index: usize) -> ujoin_status;
 
     /// Ends an iteration: waits for the reductions; gradients then hold the divided sum on every rank, also on joined
-    /// ones. UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun.
+    /// ones. With find_unused or static_graph a gradient that no rank used since the last synchronised iteration is
+    /// left alone, one that others used counts as zeros here. Without sync nothing is reduced. Runs comm and buffer
+    /// hooks. UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks
+    /// disagree on how many iterations they accumulated, or on hooks.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_finish(ddp: *mut ujoin_ddp) -> ujoin_status;
+
+    /// 0: the next iterations accumulate (no reduction, no notice to the join context); 1: they synchronise again.
+    /// The same on every rank. What was accumulated when a join context ends is not reduced. Not within an iteration.
+    ///
+    /// `@local` since 0.1
+    pub fn ujoin_ddp_set_sync(ddp: *mut ujoin_ddp, enabled: i32) -> ujoin_status;
+
+    /// Chooses how buckets are reduced; once, before the first iteration (else UJOIN_E_STATE), the same on every
+    /// rank. The hook's functions run on the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows,
+    /// ujoin_ctx_finish: `start` in the order of the buckets, then `then` bucket by bucket. The result is what they
+    /// leave in the bucket: dividing is theirs. With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's
+    /// share, n g / sum(n), and its divisor is 1 (0: no rank has a sample). A failing hook aborts the group. The hook
+    /// is owned from this call on.
+    ///
+    /// `@local` since 0.1
+    pub fn ujoin_ddp_set_comm_hook(ddp: *mut ujoin_ddp, hook: *const ujoin_comm_hook) -> ujoin_status;
+
+    /// Replaces the broadcast of buffers: called for each buffer in each synchronised iteration, before or after
+    /// forward; work that it passes out is complete when that call returns. Kinds: all-reduce (the average), custom.
+    /// Shadowed by joined ranks. Once, before the first iteration. The hook is owned from this call on.
+    ///
+    /// `@local` since 0.1
+    pub fn ujoin_ddp_set_buffer_hook(
+        ddp: *mut ujoin_ddp,
+        time: ujoin_buffer_time,
+        hook: *const ujoin_comm_hook,
+    ) -> ujoin_status;
+
+    /// Where gradient `index` lies: with bucket_view in the library's memory, gradients of one type side by side
+    /// (zeros at the start, or what `grad` held), the same place as long as the reducer lives; else the caller's own.
+    /// NULL: ignored.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_ddp_gradient(ddp: *mut ujoin_ddp, index: usize) -> *mut c_void;
+
+    /// How many ranks used each parameter in the last synchronised iteration (joined ranks do not count; with a
+    /// static graph in the first one). Writes at most `capacity` entries and returns the number of parameters.
+    /// Without find_unused and static_graph all that are not ignored are taken as used by every active rank.
+    ///
+    /// `@local` since 0.1
+    pub fn ujoin_ddp_used(ddp: *const ujoin_ddp, out_ranks: *mut i32, capacity: usize) -> usize;
 
     /// Fills a struct (set its size) with counts, divisor and times.
     ///
@@ -1516,10 +2223,11 @@ unsafe extern "C" {
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_ddp_destroy(ddp: *mut ujoin_ddp);
 
-    /// Makes an optimizer whose state is sharded over the group. Parameters (f32 or f64) and gradients are borrowed
-    /// until `release`. Whole parameters, largest first, go to the rank with the fewest elements so far; the ranks
-    /// check that they agree. UJOIN_E_INVALID: no parameters, two with one name, an unknown hyper-parameter (the
-    /// known ones are listed). UJOIN_E_MISMATCH: ranks differ.
+    /// Makes an optimizer whose state is sharded over the group. Parameters and gradients are borrowed until
+    /// `release`; each may have any floating-point type. State of 16-bit parameters is f32. Whole parameters, largest
+    /// first, go to the rank with the fewest elements so far; the ranks check that they agree. UJOIN_E_INVALID: no
+    /// parameters, two with one name, an unknown hyper-parameter (the known ones are listed). UJOIN_E_MISMATCH: ranks
+    /// differ. With UJOIN_DEBUG=detail each step compares the parameters' values on all ranks before it begins.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_create(
@@ -1538,15 +2246,18 @@ unsafe extern "C" {
     pub fn zero_joinable(zero: *mut ujoin_zero) -> *mut ujoin_joinable;
 
     /// One step: runs the closure, notifies the join context, each rank updates its shard, all get the new
-    /// parameters. Parameters without gradient are skipped and keep their step count. UJOIN_E_MISMATCH: ranks differ
-    /// in hyper-parameters. A failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE)
-    /// until parameters and state are loaded anew.
+    /// parameters. Parameters that are frozen or without gradient are skipped and keep their step count. Only the
+    /// owner's gradients are read, and none is written. UJOIN_SKIPPED: a gradient is not finite, and nothing was
+    /// changed, on every rank (a scaler was lowered). UJOIN_E_MISMATCH: ranks differ in hyper-parameters or options.
+    /// UJOIN_E_CALLBACK: the program's rule failed. A joined rank adapts the scaler that it gave to its last step. A
+    /// failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state
+    /// are loaded anew.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_step(zero: *mut ujoin_zero, options: *const ujoin_step_options) -> ujoin_status;
 
     /// Adds parameters with hyper-parameters of their own (absent = as given to zero_create); earlier assignments do
-    /// not move. Indices go on from the last.
+    /// not move. Indices go on from the last. A group may be empty.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_add_param_group(
@@ -1588,6 +2299,25 @@ unsafe extern "C" {
     /// `@local` since 0.1
     pub fn zero_set_gradient(zero: *mut ujoin_zero, index: usize, grad: *mut c_void) -> ujoin_status;
 
+    /// Freezes a parameter (1) or trains it again (0) from the next step on; its state is kept. The same on every
+    /// rank: the step compares.
+    ///
+    /// `@local` since 0.1
+    pub fn zero_set_frozen(zero: *mut ujoin_zero, index: usize, frozen: i32) -> ujoin_status;
+
+    /// Scales all gradients so that their global norm is at most max_norm; out_norm (may be NULL) is the norm before.
+    /// norm_type as in ujoin_step_options. The norm counts each parameter once, at its owner; frozen ones do not
+    /// count. UJOIN_SKIPPED: a gradient is not finite; nothing was changed, on every rank. Not for use in an armed
+    /// join context: there, give max_norm to zero_step.
+    ///
+    /// `@collective` `@blocking` since 0.1
+    pub fn zero_clip_grad_norm(
+        zero: *mut ujoin_zero,
+        max_norm: f64,
+        norm_type: f64,
+        out_norm: *mut f64,
+    ) -> ujoin_status;
+
     /// Sets the gradients of all parameters to zero, not only those of the shard.
     ///
     /// `@local` since 0.1
@@ -1612,18 +2342,19 @@ unsafe extern "C" {
     /// `@collective` `@blocking` since 0.1
     pub fn zero_load_state_dict(zero: *mut ujoin_zero, state: *const ujoin_state) -> ujoin_status;
 
-    /// Saves for the same number of ranks. Until the index is renamed, after every file is on the disk, what was
-    /// there before stays whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen
-    /// by all ranks. In a directory index.json names all other files; those of earlier saves are removed last. All
-    /// are safetensors: state/\<key>/\<parameter> and program/\<kind>/\<key> in that of a rank, the parameters' names
-    /// in that of the parameters.
+    /// Saves for any number of ranks. Until the index is renamed, after every file is on the disk, what was there
+    /// before stays whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by
+    /// all ranks. In a directory index.json names all other files; those of earlier saves are removed last. All are
+    /// safetensors: state/\<key>/\<parameter> and program/\<kind>/\<key> in that of a rank, the parameters' names in
+    /// that of the parameters.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_save(zero: *mut ujoin_zero, path: *const c_char, options: *const ujoin_save_options) -> ujoin_status;
 
-    /// Loads what zero_save wrote, by the same number of ranks; mends a broken object if state and parameters are
-    /// loaded. `out` (may be NULL) receives this rank's own items. Every length and name is checked before use:
-    /// UJOIN_E_MISMATCH says what is wrong with which file, and nothing was changed.
+    /// Loads what zero_save wrote, by any number of ranks; mends a broken object if state and parameters are loaded.
+    /// `out` (may be NULL) receives the own items of the rank of this number, or of rank 0 if so many did not save.
+    /// Every length and name is checked before use: UJOIN_E_MISMATCH says what is wrong with which file, and nothing
+    /// was changed.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_load(
@@ -1642,6 +2373,11 @@ unsafe extern "C" {
     ///
     /// `@local` since 0.1
     pub fn zero_get_shard(zero: *const ujoin_zero, index: usize, out: *mut ujoin_shard) -> ujoin_status;
+
+    /// Fills a struct (set its size) with the bytes that this rank holds.
+    ///
+    /// `@local` since 0.1
+    pub fn zero_get_memory(zero: *const ujoin_zero, out: *mut ujoin_zero_memory) -> ujoin_status;
 
     /// Drops the handle. Parameters and gradients are free when `release` has run.
     ///
@@ -1679,14 +2415,42 @@ unsafe extern "C" {
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_state_destroy(state: *mut ujoin_state);
 
+    /// The value of a schedule at a step (from 0): a pure function, to be given to zero_set_hyper. UJOIN_E_INVALID
+    /// names the field that makes no sense.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn zero_schedule(schedule: *const ujoin_schedule_options, step: i64, out_value: *mut f64) -> ujoin_status;
+
+    /// Makes a dynamic loss scale for one optimizer, the same on every rank. Multiply the loss by zero_scaler_scale
+    /// and give the scaler to zero_step. NULL = defaults. Steps keep it alive.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn zero_scaler_create(options: *const ujoin_scaler_options, out: *mut *mut ujoin_scaler) -> ujoin_status;
+
+    /// The scale of the next loss, the same on every rank after each step; 0 for NULL.
+    ///
+    /// `@local` since 0.1
+    pub fn zero_scaler_scale(scaler: *const ujoin_scaler) -> f64;
+
+    /// Fills a struct (set its size) with the present state, to be saved; zero_scaler_create takes it back.
+    ///
+    /// `@local` since 0.1
+    pub fn zero_scaler_get(scaler: *const ujoin_scaler, out: *mut ujoin_scaler_options) -> ujoin_status;
+
+    /// Drops the handle.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn zero_scaler_destroy(scaler: *mut ujoin_scaler);
+
     /// Reads "3" (all ranks) or "0:1,12:3" (rank:value) into one value per rank; ranks not named get UJOIN_STD_NONE,
     /// ranks past nprocs are dropped. UJOIN_E_INVALID: anything else, with the place.
     ///
     /// `@local` `@anythread` since 0.1
     pub fn pctx_parse_std(text: *const c_char, out_values: *mut ujoin_std, nprocs: usize) -> ujoin_status;
 
-    /// Describes a job; starts nothing. Everything is copied. UJOIN_E_INVALID: no program, nprocs below 1, unknown
-    /// values.
+    /// Describes a job; starts nothing. Everything is copied; the callback is owned from this call on, also if it
+    /// fails. UJOIN_E_INVALID: both program and function, nprocs below 1, unknown values. A job of neither needs a
+    /// program for every worker (pctx_set_worker) before pctx_start.
     ///
     /// `@local` `@anythread` since 0.1
     pub fn pctx_create(spec: *const ujoin_pctx_spec, out: *mut *mut ujoin_pctx) -> ujoin_status;
@@ -1697,22 +2461,24 @@ unsafe extern "C" {
     /// `@local` since 0.1
     pub fn pctx_set_env(pctx: *mut ujoin_pctx, rank: i32, name: *const c_char, value: *const c_char) -> ujoin_status;
 
-    /// Gives one worker (rank -1: all) a program, arguments, a directory or redirections of its own. Copied. Before
-    /// pctx_start.
+    /// Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits or redirections of
+    /// its own. Copied. Before pctx_start.
     ///
     /// `@local` since 0.1
     pub fn pctx_set_worker(pctx: *mut ujoin_pctx, rank: i32, worker: *const ujoin_worker) -> ujoin_status;
 
     /// Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those
-    /// started before it are gone. UJOIN_E_STATE: started before. Where a log directory is in use, workers find
-    /// TORCHELASTIC_ERROR_FILE set. Installs no signal handler and waits for no other child of this process.
+    /// started before it are gone. UJOIN_E_STATE: started before; or this is a worker that has not passed
+    /// pctx_worker_main. UJOIN_E_INVALID: workers without a program are named. Where a log directory is in use,
+    /// workers find TORCHELASTIC_ERROR_FILE set. Installs no signal handler and waits for no other child of this
+    /// process.
     ///
     /// `@local` `@blocking` since 0.1
     pub fn pctx_start(pctx: *mut ujoin_pctx) -> ujoin_status;
 
     /// Waits until all workers have ended well (UJOIN_OK) or one has failed and the others have been ended because of
     /// it (UJOIN_E_CHILD_FAILED). UJOIN_PENDING: neither yet. All output is delivered before it returns a final
-    /// status, and a later call returns the same.
+    /// status, and a later call returns the same. Runs the output callback.
     ///
     /// `@local` `@blocking` since 0.1
     pub fn pctx_wait(pctx: *mut ujoin_pctx, timeout_ms: i64) -> ujoin_status;
@@ -1733,11 +2499,19 @@ unsafe extern "C" {
     /// `@local` since 0.1
     pub fn pctx_get_result(pctx: *mut ujoin_pctx, rank: i32, out: *mut ujoin_worker_result) -> ujoin_status;
 
-    /// The failure for a person: first cause with rank, signal or exit code, last lines of its stderr where a file
-    /// has them; then the others. "" if nothing failed. Lives with the handle.
+    /// The failure for a person, in the layout of PyTorch's launcher: the other failures, then the first cause with
+    /// time, host, rank, exit code, error file, and its traceback, message or last lines of stderr. "" if nothing
+    /// failed. Lives with the handle, until the next call of this function.
     ///
     /// `@local` since 0.1
     pub fn pctx_report(pctx: *mut ujoin_pctx) -> *const c_char;
+
+    /// All results as one JSON object: name, run_id, first_failure (a rank or null) and workers, a list by rank with
+    /// the fields of ujoin_worker_result (times in seconds since 1970, signal by name, no values). Lives like
+    /// pctx_report.
+    ///
+    /// `@local` since 0.1
+    pub fn pctx_report_json(pctx: *mut ujoin_pctx) -> *const c_char;
 
     /// Sends a signal to one worker's process group (rank -1: to all).
     ///
@@ -1745,8 +2519,9 @@ unsafe extern "C" {
     pub fn pctx_signal(pctx: *mut ujoin_pctx, rank: i32, signal: i32) -> ujoin_status;
 
     /// Ends all workers: `signal` (0 = SIGTERM) to their groups, SIGKILL to what is left after grace_ms (0 = at
-    /// once), then reads the rest of the output. Bounded by the grace, the drain and a second. May be repeated.
-    /// UJOIN_PENDING: the console does not take the output. UJOIN_E_TIMEOUT: a worker cannot be killed.
+    /// once), then reads the rest of the output. Bounded by the grace, the drain and a second. May be repeated. Runs
+    /// the output callback. UJOIN_PENDING: the console does not take the output. UJOIN_E_TIMEOUT: a worker cannot be
+    /// killed.
     ///
     /// `@local` `@blocking` since 0.1
     pub fn pctx_close(pctx: *mut ujoin_pctx, signal: i32, grace_ms: i64) -> ujoin_status;
@@ -1760,4 +2535,50 @@ unsafe extern "C" {
     ///
     /// `@local` `@anythread` since 0.1
     pub fn pctx_destroy(pctx: *mut ujoin_pctx);
+
+    /// Gives a function a name, in the launcher and in its workers alike, before pctx_worker_main. Process-wide.
+    /// UJOIN_E_INVALID: the name is taken, empty or has a ':'.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_register(
+        name: *const c_char,
+        r#fn: ujoin_worker_fn,
+        user_data: *mut c_void,
+        destroy: ujoin_destroy_fn,
+    ) -> ujoin_status;
+
+    /// The first thing in main of a program that starts functions of its own. UJOIN_OK: this is no worker, go on.
+    /// UJOIN_DONE: it was one, the function has run: return \*out_exit_code from main. A negative status: it is one,
+    /// but its function is not known, say; \*out_exit_code is 1. So: `if (pctx_worker_main(&code)) return code;`.
+    ///
+    /// `@local` `@blocking` since 0.1
+    pub fn pctx_worker_main(out_exit_code: *mut i32) -> ujoin_status;
+
+    /// In a function worker: what it returns to the launcher (copied, any size). UJOIN_E_STATE elsewhere, or the
+    /// second time.
+    ///
+    /// `@local` `@blocking` since 0.1
+    pub fn pctx_return(data: *const c_void, size: usize) -> ujoin_status;
+
+    /// Runs a function and records its failure: a negative status with its text, or a C++ exception (type and text),
+    /// which ends here with UJOIN_E_CALLBACK. If it returns UJOIN_E_CHILD_FAILED from pctx_wait, the record of the
+    /// worker that failed first becomes this process's own, with its exit code. In the file that
+    /// TORCHELASTIC_ERROR_FILE names, if any.
+    ///
+    /// `@local` `@blocking` since 0.1
+    pub fn pctx_record(r#fn: ujoin_call_fn, user_data: *mut c_void) -> ujoin_status;
+
+    /// Writes error.json for this worker, atomically: message, traceback (may be NULL), error code (0 = none). Does
+    /// nothing where TORCHELASTIC_ERROR_FILE is not set. A later record replaces an earlier one. A file that cannot
+    /// be written is a warning (ujoin_set_log_sink), not an error: the failure that is recorded counts.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_record_error(message: *const c_char, traceback: *const c_char, code: i32) -> ujoin_status;
+
+    /// From now on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT leave a record with signal, address and backtrace in
+    /// error.json, then go to the handler that was there before. Once is enough. For C and C++ programs; runtimes
+    /// that own these signals (Go, the JVM) must not call it. Process-wide.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_record_crashes() -> ujoin_status;
 }

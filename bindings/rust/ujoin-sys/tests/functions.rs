@@ -44,6 +44,10 @@ fn every_function_is_exported() {
         ("ujoin_barrier", ujoin_sys::ujoin_barrier as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("ujoin_work_wait", ujoin_sys::ujoin_work_wait as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("ujoin_work_test", ujoin_sys::ujoin_work_test as unsafe extern "C" fn(_) -> _ as *const ()),
+        (
+            "ujoin_work_contributors",
+            ujoin_sys::ujoin_work_contributors as unsafe extern "C" fn(_, _, _) -> _ as *const (),
+        ),
         ("ujoin_work_abort", ujoin_sys::ujoin_work_abort as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_work_destroy", ujoin_sys::ujoin_work_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_joinable_create", ujoin_sys::ujoin_joinable_create as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
@@ -63,6 +67,14 @@ fn every_function_is_exported() {
         ("ujoin_ddp_forward", ujoin_sys::ujoin_ddp_forward as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("ujoin_ddp_ready", ujoin_sys::ujoin_ddp_ready as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("ujoin_ddp_finish", ujoin_sys::ujoin_ddp_finish as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("ujoin_ddp_set_sync", ujoin_sys::ujoin_ddp_set_sync as unsafe extern "C" fn(_, _) -> _ as *const ()),
+        ("ujoin_ddp_set_comm_hook", ujoin_sys::ujoin_ddp_set_comm_hook as unsafe extern "C" fn(_, _) -> _ as *const ()),
+        (
+            "ujoin_ddp_set_buffer_hook",
+            ujoin_sys::ujoin_ddp_set_buffer_hook as unsafe extern "C" fn(_, _, _) -> _ as *const (),
+        ),
+        ("ujoin_ddp_gradient", ujoin_sys::ujoin_ddp_gradient as unsafe extern "C" fn(_, _) -> _ as *const ()),
+        ("ujoin_ddp_used", ujoin_sys::ujoin_ddp_used as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("ujoin_ddp_get_report", ujoin_sys::ujoin_ddp_get_report as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("ujoin_ddp_destroy", ujoin_sys::ujoin_ddp_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
         ("zero_create", ujoin_sys::zero_create as unsafe extern "C" fn(_, _, _, _, _, _) -> _ as *const ()),
@@ -77,6 +89,8 @@ fn every_function_is_exported() {
         ("zero_set_hyper", ujoin_sys::zero_set_hyper as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
         ("zero_get_hyper", ujoin_sys::zero_get_hyper as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
         ("zero_set_gradient", ujoin_sys::zero_set_gradient as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
+        ("zero_set_frozen", ujoin_sys::zero_set_frozen as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
+        ("zero_clip_grad_norm", ujoin_sys::zero_clip_grad_norm as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
         ("zero_clear_gradients", ujoin_sys::zero_clear_gradients as unsafe extern "C" fn(_) -> _ as *const ()),
         (
             "zero_consolidate_state_dict",
@@ -88,6 +102,7 @@ fn every_function_is_exported() {
         ("zero_load", ujoin_sys::zero_load as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
         ("zero_shard_count", ujoin_sys::zero_shard_count as unsafe extern "C" fn(_) -> _ as *const ()),
         ("zero_get_shard", ujoin_sys::zero_get_shard as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
+        ("zero_get_memory", ujoin_sys::zero_get_memory as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("zero_destroy", ujoin_sys::zero_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_state_create", ujoin_sys::ujoin_state_create as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_state_set", ujoin_sys::ujoin_state_set as unsafe extern "C" fn(_, _) -> _ as *const ()),
@@ -95,6 +110,11 @@ fn every_function_is_exported() {
         ("ujoin_state_get", ujoin_sys::ujoin_state_get as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("ujoin_state_find", ujoin_sys::ujoin_state_find as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("ujoin_state_destroy", ujoin_sys::ujoin_state_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("zero_schedule", ujoin_sys::zero_schedule as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
+        ("zero_scaler_create", ujoin_sys::zero_scaler_create as unsafe extern "C" fn(_, _) -> _ as *const ()),
+        ("zero_scaler_scale", ujoin_sys::zero_scaler_scale as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("zero_scaler_get", ujoin_sys::zero_scaler_get as unsafe extern "C" fn(_, _) -> _ as *const ()),
+        ("zero_scaler_destroy", ujoin_sys::zero_scaler_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_parse_std", ujoin_sys::pctx_parse_std as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("pctx_create", ujoin_sys::pctx_create as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("pctx_set_env", ujoin_sys::pctx_set_env as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
@@ -105,13 +125,20 @@ fn every_function_is_exported() {
         ("pctx_first_failure", ujoin_sys::pctx_first_failure as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_get_result", ujoin_sys::pctx_get_result as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("pctx_report", ujoin_sys::pctx_report as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("pctx_report_json", ujoin_sys::pctx_report_json as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_signal", ujoin_sys::pctx_signal as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("pctx_close", ujoin_sys::pctx_close as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("pctx_abort", ujoin_sys::pctx_abort as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_destroy", ujoin_sys::pctx_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("pctx_register", ujoin_sys::pctx_register as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
+        ("pctx_worker_main", ujoin_sys::pctx_worker_main as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("pctx_return", ujoin_sys::pctx_return as unsafe extern "C" fn(_, _) -> _ as *const ()),
+        ("pctx_record", ujoin_sys::pctx_record as unsafe extern "C" fn(_, _) -> _ as *const ()),
+        ("pctx_record_error", ujoin_sys::pctx_record_error as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
+        ("pctx_record_crashes", ujoin_sys::pctx_record_crashes as unsafe extern "C" fn() -> _ as *const ()),
     ];
     for (name, address) in functions {
         assert!(!address.is_null(), "{name} has no address");
     }
-    assert_eq!(functions.len(), 92);
+    assert_eq!(functions.len(), 113);
 }
