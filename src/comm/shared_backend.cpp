@@ -121,7 +121,8 @@ bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &pa
             return slot(rank, step_).arrived.load(std::memory_order_acquire) >= step_;
         };
         const auto what = [&] { return describe(op.kind, op.reduce, op.dtype, op.count, op.root); };
-        if (!watch_.wait(k, slot(k, step_).event, arrived, deadline, patience, interruptible, what)) return false;
+        if (!watch_.wait(k, slot(k, step_).event, arrived, deadline, patience, interruptible, what, Watch::AbortEnds::yes))
+            return false;
     }
     return true;
 }
