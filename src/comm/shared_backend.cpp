@@ -149,7 +149,8 @@ bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &pa
                    (others_turn && rank == k && board_.joined(k, now.follow_context));
         };
         const auto what = [&] { return describe_op(now); };
-        if (!watch_.wait(k, slot(k, step).event, arrived, deadline, patience, interruptible, what)) return false;
+        if (!watch_.wait(k, slot(k, step).event, arrived, deadline, patience, interruptible, what, Watch::AbortEnds::yes))
+            return false;
     }
     return true;
 }

@@ -65,7 +65,6 @@ void Watch::poll_lives() {
 
 /// The order matters: a failure is seen first, then the part is read. A rank that finished and left between the two is
 /// not to blame. A dead rank gets its mark only when it is blamed: one that ended in peace is no cause of later failures.
-/// One that was aborted has ended the group for all, also for those who still wait for a third rank.
 void Watch::blame(const Look &part, const std::string &what) {
     int32_t blamed = -1;
     bool blamed_dead = false;
@@ -73,7 +72,7 @@ void Watch::blame(const Look &part, const std::string &what) {
         if (r == rank_) continue;
         const bool dead = dead_[static_cast<size_t>(r)].load(std::memory_order_acquire);
         const Fate seen = fate(r);
-        if ((!dead && seen == Fate::none) || (!aborted(r, seen) && part(r))) continue;
+        if ((!dead && seen == Fate::none) || (part(r) && !(part.abort_ends() && aborted(r, seen)))) continue;
         const bool lost = seen == Fate::lost || (dead && seen == Fate::none);
         if (blamed < 0 || (lost && !blamed_dead)) { // a death comes before those who gave up because of it
             blamed = r;

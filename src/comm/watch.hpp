@@ -30,10 +30,14 @@ struct alignas(64) FateLine {
 };
 static_assert(sizeof(FateLine) == 256);
 
-/// Notices the failure of ranks and decides who is to blame for a wait. A rank is blamed if it has failed and its part of
-/// that wait, read after the failure was seen, is not done; one that was aborted always is.
+/// Notices the failure of ranks and decides who is to blame for a wait. A rank is blamed only if it has failed and its part
+/// of that wait, read after the failure was seen, is not done. (For the waits of operations see AbortEnds.)
 class Watch {
   public:
+    /// Whether the abort of a rank whose part is done ends the wait for a third one too. In an operation it does: abort
+    /// promises so, and the third rank may never come. On the board it does not: there all survivors end alike.
+    enum class AbortEnds : bool { no, yes };
+
     /// `fates` by rank. `pidfds` by rank, or empty where ranks are threads. `events` = every event count that any rank may
     /// sleep on.
     Watch(int32_t rank, std::vector<FateLine *> fates, std::vector<os::Fd> pidfds, std::vector<os::EventCount *> events,
@@ -47,9 +51,10 @@ class Watch {
     /// in each case this rank's own mark is left first. `what()` gives the text that completes "rank 1 died while ...".
     /// False when `patience` is at its end before that: no mark is left, the wait may be taken up again.
     template <class Part, class What> bool wait(int32_t k, os::EventCount &event, Part &&part, const Deadline &deadline,
-                                                const Deadline &patience, bool interruptible, What &&what) {
+                                                const Deadline &patience, bool interruptible, What &&what,
+                                                AbortEnds abort_ends = AbortEnds::no) {
         if (os::spin(spin_ns(interruptible), [&] { return part(k); })) return true;
-        return wait_slow(k, event, Look{part}, deadline, patience, interruptible, what());
+        return wait_slow(k, event, Look{part, abort_ends}, deadline, patience, interruptible, what());
     }
     template <class Part, class What>
     void wait(int32_t k, os::EventCount &event, Part &&part, const Deadline &deadline, bool interruptible, What &&what) {
@@ -57,7 +62,7 @@ class Watch {
     }
     /// Leaves this rank's mark and throws TIMEOUT, which names the ranks whose part is not done.
     template <class Part> [[noreturn]] void time_out(Part &&part, const std::string &what) {
-        give_up_late(Look{part}, what);
+        give_up_late(Look{part, AbortEnds::no}, what);
     }
 
     /// Leaves this rank's mark with the error's text, unless it has one, and wakes everybody; from any thread. `code` = what
@@ -73,13 +78,16 @@ class Watch {
     /// A reference to part(), so that the slow path is no template.
     class Look {
       public:
-        template <class Part> explicit Look(Part &part)
-            : object_(const_cast<void *>(static_cast<const void *>(&part))), call_([](void *object, int32_t rank) {
+        template <class Part> Look(Part &part, AbortEnds abort_ends)
+            : abort_ends_(abort_ends == AbortEnds::yes), object_(const_cast<void *>(static_cast<const void *>(&part))),
+              call_([](void *object, int32_t rank) {
                   return static_cast<bool>((*static_cast<std::remove_reference_t<Part> *>(object))(rank));
               }) {}
         bool operator()(int32_t rank) const { return call_(object_, rank); }
+        bool abort_ends() const { return abort_ends_; }
 
       private:
+        bool abort_ends_;
         void *object_;
         bool (*call_)(void *, int32_t);
     };
