@@ -140,7 +140,18 @@ static void wrong_operations(void **state) {
     assert_error(ujoin_work_test(NULL), UJOIN_E_INVALID, "work is NULL");
     ujoin_work_abort(NULL);
     ujoin_work_destroy(NULL);
-    assert_int_equal(ujoin_all_reduce(group, NULL, &recv, 0, NULL, NULL), UJOIN_OK); /* nothing was broken */
+    assert_int_equal(ujoin_work_contributors(NULL, NULL, 0), 0);
+    assert_non_null(strstr(ujoin_last_error(), "work is NULL"));
+    ujoin_work *work = NULL;
+    assert_int_equal(ujoin_all_reduce(group, NULL, &recv, 0, NULL, &work), UJOIN_OK); /* nothing was broken */
+    assert_int_equal(ujoin_work_wait(work, UJOIN_NEVER), UJOIN_OK);
+    int32_t rank = -1;
+    assert_int_equal(ujoin_work_contributors(work, NULL, 1), 0);
+    assert_non_null(strstr(ujoin_last_error(), "out_ranks is NULL"));
+    assert_int_equal(ujoin_work_contributors(work, NULL, 0), 1);
+    assert_int_equal(ujoin_work_contributors(work, &rank, 1), 1);
+    assert_int_equal(rank, 0);
+    ujoin_work_destroy(work);
     assert_true(data[0] == 1 && data[3] == 4);
     ujoin_group_destroy(group);
 }
