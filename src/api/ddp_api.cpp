@@ -149,7 +149,7 @@ ujoin_status ujoin_ddp_create(ujoin_group *group, const ujoin_param *params, siz
         } catch (const std::bad_alloc &) {
             local = Error(UJOIN_E_NO_MEMORY, "out of memory");
         }
-        std::shared_ptr<Ddp> ddp = Ddp::create(g, std::move(config), std::move(local), std::move(release));
+        std::shared_ptr<Ddp> ddp = Ddp::create(g, config, std::move(local), std::move(release));
         std::shared_ptr<Joinable> joinable = ddp->joinable();
         *out = new ujoin_ddp(std::move(ddp), std::move(joinable));
     });

@@ -32,7 +32,7 @@ std::vector<Bucket> assign_buckets(const std::vector<GradParam> &params, const s
     std::vector<Open> closed;
     const auto close = [&](Open &filling) {
         filling.bucket.limit = filling.first ? first_bytes : bucket_bytes;
-        closed.push_back(std::move(filling));
+        closed.push_back({std::move(filling.bucket), filling.last, filling.first});
         filling.bucket = {};
         filling.first = false;
     };

@@ -22,6 +22,7 @@ std::string value_of(const GradParam &param) {
 
 std::string buffers_text(const std::vector<ujoin_buffer> &buffers) {
     std::vector<std::string> texts;
+    texts.reserve(buffers.size());
     for (const ujoin_buffer &buffer : buffers) texts.push_back(cat(dtype_name(buffer.dtype), '[', buffer.count, ']'));
     return texts.empty() ? "none" : join_list(texts);
 }

@@ -10,7 +10,7 @@
 
 namespace ujoin {
 
-std::shared_ptr<Ddp> Ddp::create(std::shared_ptr<Group> group, DdpConfig config, std::optional<Error> local,
+std::shared_ptr<Ddp> Ddp::create(std::shared_ptr<Group> group, const DdpConfig &config, std::optional<Error> local,
                                  Release release) {
     auto loan = std::make_shared<Loan>();
     loan->release = std::move(release);

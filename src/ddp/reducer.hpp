@@ -22,7 +22,7 @@ class Ddp {
   public:
     /// `local`: what is wrong with this rank's arguments. The ranks compare notes before anything is written, so that every
     /// one of them fails if one does. `release` runs when no memory of the program is touched any more, also on failure.
-    static std::shared_ptr<Ddp> create(std::shared_ptr<Group> group, DdpConfig config, std::optional<Error> local,
+    static std::shared_ptr<Ddp> create(std::shared_ptr<Group> group, const DdpConfig &config, std::optional<Error> local,
                                        Release release);
     ~Ddp();
     Ddp(const Ddp &) = delete;
