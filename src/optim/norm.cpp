@@ -2,21 +2,17 @@
 #include "optim/norm.hpp"
 #include "base/dtype.hpp"
 #include "optim/blocks.hpp"
+#include <bit>
 #include <cmath>
 
 namespace ujoin::optim {
 namespace {
 
-/// The largest magnitude; NaN if an element is not finite.
+/// The largest magnitude. Without their sign, numbers are ordered like their bits, with infinity and NaN at the end.
 double largest(const double *data, size_t count, double so_far) {
-    double top = so_far;
-    double bad = 0; // stays 0 unless something is not finite
-    for (size_t i = 0; i < count; i++) {
-        const double x = std::abs(data[i]);
-        top = x > top ? x : top;
-        bad += x * 0;
-    }
-    return top + bad;
+    uint64_t top = std::bit_cast<uint64_t>(so_far);
+    for (size_t i = 0; i < count; i++) top = std::max(top, std::bit_cast<uint64_t>(data[i]) & (~uint64_t{0} >> 1));
+    return std::bit_cast<double>(top);
 }
 
 } // namespace
@@ -34,7 +30,6 @@ double norm_part(ujoin_dtype dtype, const void *data, size_t count, double p) {
             sum.add(size, [&](size_t i) { return std::abs(block[i]); });
         } else if (std::isinf(p)) {
             top = largest(block, size, top);
-            if (std::isnan(top)) return top;
         } else {
             sum.add(size, [&](size_t i) { return std::pow(std::abs(block[i]), p); });
         }
