@@ -115,12 +115,13 @@ void ProcessSet::ended(size_t index, ujoin_worker_state state, const os::ExitInf
     if (ujoin_test_cannot_be_killed && ujoin_test_cannot_be_killed(records_[index].pid)) return;
     worker.live = false;
     live_--;
-    if (worker.answer_file) worker.answer = Answer(worker.answer_file.get());
+    Answer answer = worker.answer_file ? Answer(worker.answer_file.get()) : Answer();
     worker.answer_file.reset();
     bool bad = false;
     std::string text;
     {
         std::scoped_lock lock(mutex_);
+        worker.answer = std::move(answer);
         WorkerRecord &record = records_[index];
         record.state = state;
         record.exit = info;

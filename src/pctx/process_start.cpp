@@ -336,8 +336,10 @@ void ProcessSet::take_down() {
     for (Worker &worker : workers_) {
         worker.held = false;
         worker.pidfd.reset();
+        worker.answer_file.reset();
         for (os::Fd &pipe : worker.pipes) pipe.reset();
     }
+    for (os::Fd &file : plan_->files.filtered) file.reset();
     for (WorkerStdio &stdio : plan_->files.workers)
         for (StreamPlan &stream : stdio.streams) stream.file.reset();
 }
