@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The protocol of join contexts: orders of events that once went wrong, several contexts in a row, stops.
-#include "harness/join_kit.hpp"
 #include "comm/head.hpp"
+#include "harness/join_kit.hpp"
 #include <atomic>
 #include <gtest/gtest.h>
 #include <random>
