@@ -178,6 +178,26 @@ void ProcessSet::explain_all() {
         workers_[i].why = std::move(why);
         workers_[i].explained = true;
     }
+    choose_first_by_records();
+}
+
+/// Who recorded a failure before the one whose end was seen first is the cause, even if it was still on its way out when the
+/// others were told to end. A death without a record stays: records may be answers to it.
+void ProcessSet::choose_first_by_records() {
+    std::scoped_lock lock(mutex_);
+    if (first_failure_ < 0) return;
+    const auto first = static_cast<size_t>(first_failure_);
+    int64_t best = workers_[first].why.monotonic_ns;
+    if (best == 0 && records_[first].state == UJOIN_WORKER_SIGNALED) return;
+    if (best == 0) best = records_[first].end_monotonic_ns;
+    for (size_t i = 0; i < workers_.size(); i++) {
+        const int64_t told = workers_[i].why.monotonic_ns;
+        if (told == 0 || told >= best) continue;
+        best = told;
+        first_failure_ = static_cast<int32_t>(i);
+        records_[i].failed = true;
+        records_[i].stopped = records_[i].later = false;
+    }
 }
 
 std::string ProcessSet::report() const {

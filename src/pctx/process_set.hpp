@@ -133,6 +133,7 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     Error child_failed() const;
     void run_output(std::unique_lock<std::mutex> &lock);
     void explain_all();
+    void choose_first_by_records();
 
     const std::unique_ptr<JobPlan> plan_;
     std::vector<Worker> workers_;

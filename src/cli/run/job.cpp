@@ -118,6 +118,7 @@ ujoin_binding binding(const std::string &word) {
 
 std::vector<const char *> pointers(const std::vector<std::string> &texts) {
     std::vector<const char *> list;
+    list.reserve(texts.size());
     for (const std::string &text : texts) list.push_back(text.c_str());
     return list;
 }
@@ -176,7 +177,8 @@ std::string describe(const Options &options, const Place &place) {
     for (const auto &[name, value] : variables(options, place, 0, -1)) text += "  " + name + "=" + value + "\n";
     for (int32_t rank = 0; rank < options.workers; rank++) {
         text += "local rank " + std::to_string(rank) + ":";
-        for (const auto &[name, value] : variables(options, place, 0, rank)) text += " " + name + "=" + value;
+        for (const auto &[name, value] : variables(options, place, 0, rank))
+            text.append(" ").append(name).append("=").append(value);
         text += "\n";
     }
     return text;

@@ -273,7 +273,7 @@ void Nodes::found_over(const Over &over) {
     if (ended) ended();
 }
 
-void Nodes::watch(int attempt, std::function<void()> ended) {
+void Nodes::watch(int attempt, const std::function<void()> &ended) {
     if (!several()) return;
     bool late = false;
     {

@@ -46,7 +46,7 @@ class Nodes {
     /// Waits until the hosts of this attempt are there. Throws Exit.
     Place meet(int attempt);
     /// From now on `ended` is called once, on another thread, when another host ends the attempt.
-    void watch(int attempt, std::function<void()> ended);
+    void watch(int attempt, const std::function<void()> &ended);
     void unwatch();
     /// How another host ended the attempt, if one did.
     std::optional<Over> over() const;
