@@ -25,8 +25,11 @@ def read_runs():
 
 
 def call(command, folder, limit):
-    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace", timeout=limit, check=False)
+    try:
+        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return 124, f"{command[0]} took longer than {limit} s"
     return done.returncode, done.stdout
 
 
@@ -36,7 +39,7 @@ def verify(model, flags, expected, folder, limit):
     shutil.copy(MODELS / f"{model}.pml", folder)
     for command in (["spin", *flags, "-a", f"{model}.pml"],
                     ["gcc", "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-DVECTORSZ=4096", "-DMEMLIM=15000", "-o", "pan", "pan.c"]):
-        code, out = call(command, folder, 120)
+        code, out = call(command, folder, 300)
         if code:
             return [f"{command[0]}: {out[-2000:]}"]
     _, out = call([pathlib.Path(folder) / "pan", "-m2000000"], folder, limit)
