@@ -327,7 +327,7 @@ typedef struct ujoin_hyper {
     double value;
 } ujoin_hyper;
 
-/** Bits of ujoin_param.flags. */
+/** Bits of ujoin_param.flags, so that ddp and zero may share one array: each passes over the other's. */
 enum ujoin_param_flag {
     UJOIN_PARAM_FROZEN = 1, /**< zero: not trained for now; zero_set_frozen changes it */
     UJOIN_PARAM_IGNORED = 2 /**< ddp: takes no part, is neither verified nor broadcast nor reduced; data may be NULL */

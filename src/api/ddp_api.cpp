@@ -48,7 +48,7 @@ GradParam read_param(const ujoin_param &param, size_t index, bool needs_gradient
     const std::string where = cat("params[", index, "] (\"", result.name, "\")");
     if (param.device != UJOIN_DEVICE_HOST)
         fail(UJOIN_E_UNSUPPORTED, where, ".device is ", param.device, "; this version has host memory (0) only");
-    if ((param.flags & ~UJOIN_PARAM_IGNORED) != 0)
+    if ((param.flags & ~(UJOIN_PARAM_IGNORED | UJOIN_PARAM_FROZEN)) != 0)
         fail_invalid(where, ".flags is ", param.flags, "; expected bits of ujoin_param_flag");
     if (param.reserved[0] != 0 || param.reserved[1] != 0) fail_invalid(where, ".reserved is not 0");
     if (param.flags & UJOIN_PARAM_IGNORED) {

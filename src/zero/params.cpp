@@ -23,7 +23,7 @@ void read_type(const ujoin_param &given, const std::string &where, ZeroParam &pa
                      "; expected f32, f64, f16 or bf16, or 0 for the parameter's");
     if (given.device != UJOIN_DEVICE_HOST)
         fail(UJOIN_E_UNSUPPORTED, where, ".device is ", given.device, "; this version has only the host (0)");
-    if ((given.flags & ~UJOIN_PARAM_FROZEN) != 0)
+    if ((given.flags & ~(UJOIN_PARAM_FROZEN | UJOIN_PARAM_IGNORED)) != 0)
         fail_invalid(where, ".flags is ", given.flags, "; expected bits of ujoin_param_flag");
     if (given.reserved[0] != 0 || given.reserved[1] != 0) fail_invalid(where, ".reserved is not 0");
     param.dtype = given.dtype;

@@ -58,7 +58,7 @@ static void wrong_parameters(void **state) {
     params[0].grad_dtype = UJOIN_F64, refuse(UJOIN_E_INVALID, ".grad_dtype is f64");
     params[0].grad_dtype = -1, refuse(UJOIN_E_INVALID, ".grad_dtype is ");
     params[0].device = UJOIN_DEVICE_CUDA, refuse(UJOIN_E_UNSUPPORTED, ".device is 1");
-    params[0].flags = 1, refuse(UJOIN_E_INVALID, ".flags is 1");
+    params[0].flags = 4, refuse(UJOIN_E_INVALID, ".flags is 4");
     params[0].reserved[1] = 1, refuse(UJOIN_E_INVALID, ".reserved");
     params[0].ndim = -1, refuse(UJOIN_E_INVALID, ".ndim is -1");
     params[0].shape = NULL, refuse(UJOIN_E_INVALID, ".shape is NULL, but ndim is 2");

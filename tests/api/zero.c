@@ -130,7 +130,7 @@ static void wrong_parameters_are_refused(void **state) {
     REFUSE(params[0].grad_dtype = UJOIN_I32, UJOIN_E_INVALID, "params[0].grad_dtype is 5");
     REFUSE(params[0].grad_dtype = 77, UJOIN_E_INVALID, "params[0].grad_dtype is 77");
     REFUSE(params[0].device = UJOIN_DEVICE_CUDA, UJOIN_E_UNSUPPORTED, "params[0].device is 1");
-    REFUSE(params[0].flags = 2, UJOIN_E_INVALID, "params[0].flags is 2");
+    REFUSE(params[0].flags = 4, UJOIN_E_INVALID, "params[0].flags is 4");
     REFUSE(params[1].reserved[1] = 1, UJOIN_E_INVALID, "params[1].reserved");
     REFUSE(params[1].data = weight + 4, UJOIN_E_INVALID, "share memory");
 #undef REFUSE
