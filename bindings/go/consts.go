@@ -119,7 +119,8 @@ const (
 	DeviceCUDA Device = 1
 )
 
-// ParamFlag is enum ujoin_param_flag: Bits of ujoin_param.flags.
+// ParamFlag is enum ujoin_param_flag: Bits of ujoin_param.flags, so that ddp and zero may share one array: each
+// passes over the other's.
 type ParamFlag int32
 
 // The values of ParamFlag.

@@ -268,7 +268,8 @@ impl Default for ujoin_hyper {
     }
 }
 
-// enum ujoin_param_flag: Bits of ujoin_param.flags.
+// enum ujoin_param_flag: Bits of ujoin_param.flags, so that ddp and zero may share one array: each passes over the
+// other's.
 /// zero: not trained for now; zero_set_frozen changes it
 pub const UJOIN_PARAM_FROZEN: i32 = 1;
 /// ddp: takes no part, is neither verified nor broadcast nor reduced; data may be NULL
