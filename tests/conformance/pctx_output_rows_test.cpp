@@ -4,6 +4,7 @@
 #include "harness/pctx_kit.hpp"
 #include "pctx/limits.hpp"
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -273,7 +274,7 @@ TEST(PctxRows, E_38_the_earlier_of_two_near_failures_is_the_cause) {
 
 struct Told {
     std::vector<std::string> lines[2][3]; // by rank and stream
-    int destroyed = 0;
+    std::atomic<int> destroyed{0};        // on any thread
 };
 
 ujoin_status take_output(void *data, int32_t rank, ujoin_std stream, const char *text, size_t size) {
