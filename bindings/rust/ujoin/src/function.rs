@@ -139,9 +139,38 @@ pub fn record_error(message: &str, traceback: Option<&str>, code: Option<i32>) -
 }
 
 /// From now on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT leave a record with signal, address and backtrace in
-/// `error.json`, then go to the handler that was there before. Process-wide.
+/// `error.json`, then go to the handler that was there before. Process-wide, but only the calling thread gets the stack that
+/// a record needs: call it at the begin of `main`.
 pub fn record_crashes() -> Result<()> {
     check_abi()?;
+    drop_small_signal_stack();
     // SAFETY: the handlers go on to those of Rust's runtime.
     check(unsafe { sys::pctx_record_crashes() }).map(|_| ())
+}
+
+/// `stack_t` of Linux.
+#[repr(C)]
+struct SignalStack {
+    start: *mut c_void,
+    flags: i32,
+    size: usize,
+}
+
+const SS_DISABLE: i32 = 2;
+const ENOUGH: usize = 1 << 16;
+
+extern "C" {
+    fn sigaltstack(new: *const SignalStack, old: *mut SignalStack) -> i32;
+}
+
+/// Rust's runtime gives each thread a few KiB for signal handlers, too little to look for the cause of a crash. Without it
+/// the library makes one that is large enough.
+fn drop_small_signal_stack() {
+    let mut now = SignalStack { start: std::ptr::null_mut(), flags: 0, size: 0 };
+    // SAFETY: the runtime frees its stack by its address, whatever is in use.
+    unsafe {
+        if sigaltstack(std::ptr::null(), &mut now) == 0 && now.flags == 0 && now.size < ENOUGH {
+            sigaltstack(&SignalStack { start: std::ptr::null_mut(), flags: SS_DISABLE, size: 0 }, std::ptr::null_mut());
+        }
+    }
 }

@@ -557,7 +557,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Gives one worker (`None`: all) what the setup says. Before start.
+    /// Gives one worker (`None`: all) what the setup says, instead of an earlier setup. Before start.
     pub fn set_worker(&self, rank: Option<usize>, setup: &WorkerSetup) -> Result<()> {
         let (program, directory) = (maybe_to_c(&setup.program, "program")?, maybe_path(&setup.directory, "directory")?);
         let args = CTexts::new(setup.args.iter().flatten(), "argument")?;
