@@ -99,14 +99,15 @@ def _wrapped_comment(line, width=118):
     yield current + "\n"
 
 
-def _struct(item):
+def _struct(item, structs):
     fields = "".join(f"{_doc(f.doc, '    ')}    pub {rust_name(f.name)}: {rust_type(f.type)},\n" for f in item.fields)
-    return f"{_doc(item.doc)}#[repr(C)]\n#[derive(Clone, Copy)]\npub struct {item.name} {{\n{fields}}}\n" + _zeroed(item)
+    return f"{_doc(item.doc)}#[repr(C)]\n#[derive(Clone, Copy)]\npub struct {item.name} {{\n{fields}}}\n" \
+        + _zeroed(item, structs)
 
 
-def _zeroed(item):
+def _zeroed(item, structs):
     """What C writes as `{.size = sizeof s}`, or `{0}` for structs without a size."""
-    values = [f"            {rust_name(f.name)}: {_zero(f)},\n" for f in item.fields]
+    values = [f"            {rust_name(f.name)}: {_zero(f, structs)},\n" for f in item.fields]
     return (f"impl {item.name} {{\n    /// All zero{_sized(item)}: every field has its default.\n"
             f"    pub const fn new() -> Self {{\n        Self {{\n{''.join(values)}        }}\n    }}\n}}\n"
             f"impl Default for {item.name} {{\n    fn default() -> Self {{\n        Self::new()\n    }}\n}}\n")
@@ -116,8 +117,10 @@ def _sized(item):
     return ", but for `size`" if item.fields[0].name == "size" else ""
 
 
-def _zero(f):
+def _zero(f, structs):
     t = f.type
+    if isinstance(t, Name) and t.name in structs:
+        return f"{t.name}::new()"
     if f.name == "size" and t == Name("size_t"):
         return "size_of::<Self>()"
     if isinstance(t, Pointer):
@@ -125,7 +128,7 @@ def _zero(f):
     if isinstance(t, Callback) or (isinstance(t, Name) and t.name.endswith("_fn")):
         return "None"
     if isinstance(t, Array):
-        return f"[{_zero(Typedef(f.name, [], t.of))}; {t.count}]"
+        return f"[{_zero(Typedef(f.name, [], t.of), structs)}; {t.count}]"
     return "0.0" if t == Name("double") else "0"
 
 
@@ -135,7 +138,9 @@ def _function(item):
 
 def rust(api):
     """The text of ujoin-sys/src/lib.rs; rustfmt gives it its form."""
-    writers = {Constant: _constant, Handle: _handle, Typedef: _typedef, Enum: _enum, Struct: _struct}
+    structs = {item.name for item in api.of(Struct)}
+    writers = {Constant: _constant, Handle: _handle, Typedef: _typedef, Enum: _enum,
+               Struct: lambda item: _struct(item, structs)}
     blocks = [writers[type(item)](item) for item in api.items if type(item) in writers]
     functions = "\n".join(_function(item) for item in api.of(Function))
     return HEAD + "\n" + "\n".join(blocks) + "\nunsafe extern \"C\" {\n" + functions + "}\n"

@@ -764,7 +764,7 @@ impl ujoin_bucket {
         Self {
             size: size_of::<Self>(),
             group: core::ptr::null_mut(),
-            buffer: 0,
+            buffer: ujoin_buffer::new(),
             params: core::ptr::null(),
             offsets: core::ptr::null(),
             param_count: 0,

@@ -20,8 +20,18 @@ thread_local! {
 
 /// Runs a callback for C: its status, with its text as the thread's last error.
 pub(crate) fn run(body: impl FnOnce() -> HookResult) -> i32 {
-    let told = catch_unwind(AssertUnwindSafe(|| body().err().map(|error| (status_of(&*error), error.to_string()))));
-    match told {
+    told(|| body().err().map(|error| (status_of(&*error), error.to_string())))
+}
+
+/// The same for a body that keeps its error.
+pub(crate) fn run_borrowed<'e>(
+    body: impl FnOnce() -> Option<&'e (dyn std::error::Error + Send + Sync + 'static)>,
+) -> i32 {
+    told(|| body().map(|error| (status_of(error), error.to_string())))
+}
+
+fn told(body: impl FnOnce() -> Option<(i32, String)>) -> i32 {
+    match catch_unwind(AssertUnwindSafe(body)) {
         Ok(None) => ujoin_sys::UJOIN_OK,
         Ok(Some((status, text))) => tell(status, &text),
         Err(payload) => {
@@ -53,6 +63,11 @@ pub(crate) fn resume_panic() {
     if let Some(payload) = PANIC.take() {
         resume_unwind(payload);
     }
+}
+
+/// The panic has ended as something else, an exit code.
+pub(crate) fn forget_panic() {
+    drop(PANIC.take());
 }
 
 /// A destroy or release notice: the library's share of what it was given is dropped. A panic in a destructor of the

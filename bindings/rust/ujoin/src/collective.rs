@@ -2,8 +2,9 @@
 use crate::callback;
 use crate::error::{check, check_done};
 use crate::handle::{Aborter, Handle, Raw};
-use crate::text::{limit_ms, rank_to_c, wait_ms};
+use crate::text::{limit_ms, maybe_rank, rank_to_c, wait_ms};
 use crate::{Element, Group, Result};
+use std::any::Any;
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::ptr;
@@ -229,6 +230,33 @@ impl<E: Element> Work<E> {
     pub fn test(&self) -> Result<bool> {
         // SAFETY: may be called at any time.
         check_done(unsafe { sys::ujoin_work_test(self.handle.raw()) })
+    }
+
+    /// The ranks that contributed, ascending: all, unless ranks that had joined shadowed it (see
+    /// [`GroupBuilder::shadow_collectives`](crate::GroupBuilder::shadow_collectives)). Empty while it is in flight, and if
+    /// it failed.
+    pub fn contributors(&self) -> Vec<usize> {
+        // SAFETY: may be called at any time; capacity 0 asks how many there are.
+        let count = unsafe { sys::ujoin_work_contributors(self.handle.raw(), ptr::null_mut(), 0) };
+        let mut ranks = vec![0; count];
+        // SAFETY: the array has the capacity that is given.
+        unsafe { sys::ujoin_work_contributors(self.handle.raw(), ranks.as_mut_ptr(), count) };
+        ranks.into_iter().filter_map(maybe_rank).collect()
+    }
+
+    /// For a hook that passes it out: the handle, and what has the result when it is done.
+    pub(crate) fn into_parts(self) -> (Handle<sys::ujoin_work>, Box<dyn Any + Send>) {
+        (self.handle, Box::new(self.buffers))
+    }
+
+    /// The result in what `into_parts` gave.
+    ///
+    /// # Safety
+    /// The work is complete, and nobody else has the buffers.
+    pub(crate) unsafe fn result_of(parts: Box<dyn Any + Send>) -> Option<Vec<E>> {
+        let buffers = parts.downcast::<Arc<Buffers<E>>>().ok()?;
+        // SAFETY: the caller's promise.
+        Some(std::mem::take(unsafe { &mut *buffers.recv.get() }))
     }
 
     /// Gives it up on every rank, which breaks the group.

@@ -2,12 +2,14 @@
 use crate::callback;
 use crate::error::check;
 use crate::handle::{Handle, Raw};
+use crate::hook::{BufferTime, CommHook};
 use crate::join::Joinable;
-use crate::params::{Hold, ParamSet, Params};
-use crate::text::{limit_ms, rank_to_c};
-use crate::{Element, Error, Group, Result};
+use crate::params::{For, Hold, Keeper, ParamSet, Params};
+use crate::scaler::RawScaler;
+use crate::text::{limit_ms, maybe_rank, rank_to_c};
+use crate::{Element, Error, ErrorKind, Group, Result};
 use std::ffi::CStr;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +47,7 @@ pub enum GradientKind {
 pub struct DdpBuilder<'g> {
     group: &'g Group,
     sets: Vec<Arc<ParamSet>>,
+    buffers: Vec<Arc<ParamSet>>,
     options: sys::ujoin_ddp_options,
 }
 
@@ -52,6 +55,42 @@ impl DdpBuilder<'_> {
     /// The parameters to train; may be repeated, also with another type of element.
     pub fn params<E: Element>(mut self, params: &Params<E>) -> Self {
         self.sets.push(Arc::clone(&params.set));
+        self
+    }
+
+    /// Tensors that are synchronised and not trained, running statistics for example, of any type; may be repeated. Each
+    /// iteration begins with those of the lowest rank that has not joined. Their gradients are not used:
+    /// [`ParamsBuilder::frozen`](crate::ParamsBuilder::frozen) needs no memory for them.
+    pub fn buffers<E: Element>(mut self, buffers: &Params<E>) -> Self {
+        self.buffers.push(Arc::clone(&buffers.set));
+        self
+    }
+
+    /// Buffers are each rank's own during training.
+    pub fn no_buffer_broadcast(mut self) -> Self {
+        self.options.no_buffer_broadcast = 1;
+        self
+    }
+
+    /// Parameters may get no gradient in an iteration: those that are not ready at its end are unused. One that no rank
+    /// used is left alone, one that others used counts as zeros here.
+    pub fn find_unused(mut self) -> Self {
+        self.options.find_unused = 1;
+        self
+    }
+
+    /// The same, but each rank uses the same ones in every iteration.
+    pub fn static_graph(mut self) -> Self {
+        self.options.static_graph = 1;
+        self
+    }
+
+    /// The gradients of the parameters move into the library's memory, side by side, which saves copying them; they stay
+    /// where they were for the program. To be made before other objects of the same parameters
+    /// ([`State`](crate::ErrorKind::State)). The memory lives as long as anything uses it; when the reducer and all that
+    /// was made of these parameters later are gone, gradients are zeros in memory of their own again.
+    pub fn bucket_view(mut self) -> Self {
+        self.options.bucket_view = 1;
         self
     }
 
@@ -67,13 +106,13 @@ impl DdpBuilder<'_> {
         self
     }
 
-    /// Parameters are equal already: only names, shapes and types are compared.
+    /// Parameters and buffers are equal already: only names, shapes and types are compared.
     pub fn no_initial_broadcast(mut self) -> Self {
         self.options.no_initial_broadcast = 1;
         self
     }
 
-    /// Whose parameters all start from; default rank 0.
+    /// Whose parameters and buffers all start from; default rank 0.
     pub fn source_rank(mut self, rank: usize) -> Self {
         self.options.source_rank = rank_to_c(rank);
         self
@@ -100,33 +139,67 @@ impl DdpBuilder<'_> {
     /// Compares the parameters over the ranks, then copies the source rank's values to all. Collective, blocking.
     pub fn build(self) -> Result<Ddp> {
         let group = self.group.0.enter()?;
-        let hold = Hold::take(&self.sets)?;
-        let memory = Arc::new(Borrowed::new(self.sets.clone()));
-        let params: Vec<_> = self.sets.iter().flat_map(|set| set.to_c()).collect();
-        let options =
-            sys::ujoin_ddp_options { release: Some(release), release_data: callback::share(&memory), ..self.options };
+        let all: Vec<_> = self.sets.iter().chain(&self.buffers).cloned().collect();
+        let hold = Hold::take(&all)?;
+        let moves = self.options.bucket_view != 0;
+        if moves && self.sets.iter().any(|set| set.is_pinned()) {
+            let text = "gradients cannot move: something was made of these parameters before; bucket_view comes first";
+            return Err(Error::new(ErrorKind::State, text));
+        }
+        let may_lack = self.options.find_unused != 0 || self.options.static_graph != 0;
+        let memory = Arc::new(Borrowed::new(self.sets, self.buffers, may_lack));
+        let params: Vec<_> = memory.sets.iter().flat_map(|set| set.to_c(For::Ddp)).collect();
+        let buffers: Vec<_> = memory.buffers.iter().flat_map(|set| set.buffers_to_c()).collect();
+        let options = sys::ujoin_ddp_options {
+            buffers: buffers.as_ptr(),
+            buffer_count: buffers.len(),
+            release: Some(release),
+            release_data: callback::share(&memory),
+            ..self.options
+        };
         let mut out = ptr::null_mut();
         // SAFETY: the library's share keeps the parameters until its notice, also if the call fails.
         check(unsafe { sys::ujoin_ddp_create(group.raw(), params.as_ptr(), params.len(), &options, &mut out) })?;
+        let ddp = Ddp { handle: Handle::adopt(out), memory };
+        if moves {
+            ddp.move_gradients();
+        }
         drop(hold);
-        Ok(Ddp { handle: Handle::adopt(out), memory })
+        Ok(ddp)
     }
 }
 
 /// The parameters of a reducer, and which of their gradients the library has in an iteration.
 pub(crate) struct Borrowed {
-    pub(crate) sets: Vec<Arc<ParamSet>>,
+    sets: Vec<Arc<ParamSet>>,
+    buffers: Vec<Arc<ParamSet>>,
     /// Of each parameter in turn: its set, its index there, whether its gradient is lent.
     places: Vec<(usize, usize, AtomicBool)>,
     lent: AtomicUsize,
+    /// How many are reduced.
+    reduced: usize,
+    /// Those that are not ready at the end of an iteration are unused.
+    may_lack: bool,
     iterating: AtomicBool,
+    /// Of gradients that lie in another reducer's memory.
+    _keepers: Vec<Keeper>,
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        self.sets.iter().for_each(|set| set.unpin());
+    }
 }
 
 impl Borrowed {
-    fn new(sets: Vec<Arc<ParamSet>>) -> Self {
+    fn new(sets: Vec<Arc<ParamSet>>, buffers: Vec<Arc<ParamSet>>, may_lack: bool) -> Self {
         let of_set = |(s, set): (usize, &Arc<ParamSet>)| (0..set.len()).map(move |i| (s, i, AtomicBool::new(false)));
-        let places = sets.iter().enumerate().flat_map(of_set).collect();
-        Self { sets, places, lent: AtomicUsize::new(0), iterating: AtomicBool::new(false) }
+        let places: Vec<(usize, usize, AtomicBool)> = sets.iter().enumerate().flat_map(of_set).collect();
+        let reduced = places.iter().filter(|(set, place, _)| sets[*set].is_reduced(*place)).count();
+        let _keepers = sets.iter().flat_map(|set| set.keepers()).collect();
+        sets.iter().for_each(|set| set.pin());
+        let (lent, iterating) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { sets, buffers, places, lent, reduced, may_lack, iterating, _keepers }
     }
 
     /// Lends a gradient; false if it is lent already or there is none, which the library has its own words for.
@@ -134,7 +207,7 @@ impl Borrowed {
         let Some((set, place, lent)) = self.places.get(index) else {
             return Ok(false);
         };
-        if lent.load(Ordering::Acquire) {
+        if lent.load(Ordering::Acquire) || !self.sets[*set].is_reduced(*place) {
             return Ok(false);
         }
         self.sets[*set].lend_gradient(*place)?;
@@ -156,7 +229,26 @@ impl Borrowed {
     }
 
     fn all_lent(&self) -> bool {
-        self.lent.load(Ordering::Acquire) == self.places.len()
+        self.lent.load(Ordering::Acquire) == self.reduced
+    }
+
+    /// Lends what is not ready, as the end of an iteration fills in what other ranks have.
+    fn lend_rest(&self) -> Result<Vec<usize>> {
+        let mut newly = Vec::new();
+        for index in (0..self.places.len()).filter(|_| self.may_lack) {
+            match self.lend(index) {
+                Ok(lent) => newly.extend(lent.then_some(index)),
+                Err(error) => {
+                    newly.iter().for_each(|&index| self.take_back(index));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(newly)
+    }
+
+    fn all_sets(&self) -> Vec<Arc<ParamSet>> {
+        self.sets.iter().chain(&self.buffers).cloned().collect()
     }
 }
 
@@ -186,6 +278,8 @@ pub struct DdpReport {
     pub exposed: Duration,
     /// The number of buckets.
     pub buckets: usize,
+    /// Whether buckets follow the order in which gradients became ready.
+    pub rebuilt: bool,
     /// Whether it has been in a join context with uneven inputs.
     pub joined_uneven: bool,
 }
@@ -199,7 +293,7 @@ pub struct Ddp {
 impl Ddp {
     /// A reducer over a group; its parameters are added with [`DdpBuilder::params`].
     pub fn builder(group: &Group) -> DdpBuilder<'_> {
-        DdpBuilder { group, sets: Vec::new(), options: Default::default() }
+        DdpBuilder { group, sets: Vec::new(), buffers: Vec::new(), options: Default::default() }
     }
 
     /// One iteration on a batch of so many samples (0 is allowed): `backward` computes the gradients and says of each that
@@ -225,9 +319,11 @@ impl Ddp {
     /// Begins an iteration and notifies the join context. False: called from a hook of a rank that has joined, nothing was
     /// begun.
     pub fn forward(&self, samples: f64) -> Result<bool> {
-        let call = self.handle.enter()?;
-        // SAFETY: one call at a time.
-        let begun = check(unsafe { sys::ujoin_ddp_forward(call.raw(), samples) })? != sys::UJOIN_JOINED;
+        let (call, hold) = (self.handle.enter()?, Hold::take(&self.memory.buffers)?);
+        // SAFETY: one call at a time; the buffers are the library's meanwhile.
+        let status = unsafe { sys::ujoin_ddp_forward(call.raw(), samples) };
+        drop(hold);
+        let begun = check_call(status)? != sys::UJOIN_JOINED;
         self.memory.iterating.store(begun, Ordering::Release);
         Ok(begun)
     }
@@ -238,16 +334,70 @@ impl Ddp {
     }
 
     /// Ends an iteration: waits for the reductions. [`State`](crate::ErrorKind::State): a gradient is not ready (listed).
+    /// A panic in the program's hook goes on here.
     pub fn finish(&self) -> Result<()> {
-        let call = self.handle.enter()?;
-        // SAFETY: one call at a time.
-        let result = check(unsafe { sys::ujoin_ddp_finish(call.raw()) });
-        // With all gradients ready the iteration is over, whatever the result. Else they are still in flight.
-        if result.is_ok() || self.memory.all_lent() {
+        let (call, hold) = (self.handle.enter()?, Hold::take(&self.memory.buffers)?);
+        let all_ready = self.memory.all_lent();
+        let newly = self.memory.lend_rest()?;
+        // SAFETY: one call at a time; buffers and gradients are the library's meanwhile.
+        let status = unsafe { sys::ujoin_ddp_finish(call.raw()) };
+        drop(hold);
+        // With all gradients ready the iteration is over, whatever the result. Else they may be in flight still.
+        if status >= 0 || all_ready {
             self.memory.take_all_back();
             self.memory.iterating.store(false, Ordering::Release);
+        } else {
+            newly.into_iter().for_each(|index| self.memory.take_back(index));
         }
-        result.map(|_| ())
+        check_call(status).map(|_| ())
+    }
+
+    /// False: the next iterations accumulate gradients, with no reduction and no notice to the join context; true: they
+    /// synchronise again. The same on every rank, between iterations. What was accumulated when a join context ends is not
+    /// reduced.
+    pub fn set_sync(&self, enabled: bool) -> Result<()> {
+        let call = self.handle.enter()?;
+        // SAFETY: one call at a time.
+        check(unsafe { sys::ujoin_ddp_set_sync(call.raw(), enabled.into()) }).map(|_| ())
+    }
+
+    /// Chooses how buckets are reduced; once, before the first iteration, the same on every rank.
+    pub fn set_comm_hook(&self, hook: CommHook) -> Result<()> {
+        let call = self.handle.enter()?;
+        // SAFETY: one call at a time; the library owns the hook from now on.
+        hook.with_c(|hook| unsafe { sys::ujoin_ddp_set_comm_hook(call.raw(), hook) })
+    }
+
+    /// Replaces the broadcast of buffers: the hook is called for each of them in each synchronised iteration. Average or
+    /// the program's own; once, before the first iteration, the same on every rank.
+    pub fn set_buffer_hook(&self, time: BufferTime, hook: CommHook) -> Result<()> {
+        let call = self.handle.enter()?;
+        // SAFETY: one call at a time; the library owns the hook from now on.
+        hook.with_c(|hook| unsafe { sys::ujoin_ddp_set_buffer_hook(call.raw(), time as i32, hook) })
+    }
+
+    /// How many ranks used each parameter in the last synchronised iteration (with a static graph in the first one);
+    /// joined ranks do not count.
+    pub fn used(&self) -> Result<Vec<usize>> {
+        let call = self.handle.enter()?;
+        let mut ranks = vec![0; self.memory.places.len()];
+        // SAFETY: one call at a time; the array has the capacity that is given.
+        if unsafe { sys::ujoin_ddp_used(call.raw(), ranks.as_mut_ptr(), ranks.len()) } == 0 {
+            return Err(Error::last(ErrorKind::State.status()));
+        }
+        Ok(ranks.into_iter().map(|count| maybe_rank(count).unwrap_or_default()).collect())
+    }
+
+    /// Gradients are where the library has them from now on.
+    fn move_gradients(&self) {
+        for (index, (set, place, _)) in self.memory.places.iter().enumerate() {
+            // SAFETY: may be called at any time; the place is good as long as the reducer.
+            let gradient = unsafe { sys::ujoin_ddp_gradient(self.handle.raw(), index) };
+            if let Some(gradient) = NonNull::new(gradient.cast()) {
+                let keeper = Arc::downgrade(self.handle.shared()) as _;
+                self.memory.sets[*set].move_gradient(*place, gradient, keeper);
+            }
+        }
     }
 
     /// Counts, divisor and times.
@@ -262,6 +412,7 @@ impl Ddp {
             reduce: Duration::from_micros(report.reduce_us as u64),
             exposed: Duration::from_micros(report.exposed_us as u64),
             buckets: report.bucket_count,
+            rebuilt: report.rebuilt != 0,
             joined_uneven: report.joined_uneven != 0,
         })
     }
@@ -271,7 +422,7 @@ impl Ddp {
         // SAFETY: may be called at any time; the joinable lives as long as the reducer, which it keeps.
         let raw = unsafe { sys::ujoin_ddp_joinable(self.handle.raw()) };
         let (owner, memory) = (Arc::clone(self.handle.shared()), Arc::clone(&self.memory));
-        Joinable::of(raw, owner, Arc::new(move || memory.sets.clone()))
+        Joinable::of(raw, owner, Arc::new(move || Lent { sets: memory.all_sets(), scaler: None }))
     }
 }
 
@@ -289,9 +440,24 @@ impl ReadyCaller<'_> {
         if newly && result.is_err() && !self.memory.iterating.load(Ordering::Acquire) {
             self.memory.take_back(index); // outside of an iteration nothing can be in flight
         }
+        callback::resume_panic(); // of the program's hook
         result.map(|_| ())
     }
 }
 
-/// Parameter sets at the moment: an optimizer's grow.
-pub(crate) type Sets = Arc<dyn Fn() -> Vec<Arc<ParamSet>> + Send + Sync>;
+/// For calls that run hooks of the program: a panic in one goes on, whatever the call says.
+fn check_call(status: i32) -> Result<i32> {
+    let result = check(status);
+    callback::resume_panic();
+    result
+}
+
+/// What a joined rank's shadows use.
+#[derive(Default)]
+pub(crate) struct Lent {
+    pub(crate) sets: Vec<Arc<ParamSet>>,
+    pub(crate) scaler: Option<Arc<RawScaler>>,
+}
+
+/// That at the moment: an optimizer's parameters grow.
+pub(crate) type Lender = Arc<dyn Fn() -> Lent + Send + Sync>;

@@ -37,6 +37,7 @@ pub struct GroupBuilder<'s> {
     place: Option<(usize, usize)>,
     timeout: Option<Duration>,
     rendezvous_timeout: Option<Duration>,
+    shadow_collectives: bool,
 }
 
 impl<'s> GroupBuilder<'s> {
@@ -83,6 +84,13 @@ impl<'s> GroupBuilder<'s> {
         self
     }
 
+    /// In a join context a rank that has joined also takes part in what the program itself calls on this group (it adds
+    /// nothing: averages divide by the contributors; see [`Work::contributors`]), so that no hook needs to.
+    pub fn shadow_collectives(mut self) -> Self {
+        self.shadow_collectives = true;
+        self
+    }
+
     /// Meets the other ranks, agrees on a backend and attaches. Collective, blocking.
     pub fn build(self) -> Result<Group> {
         check_abi()?;
@@ -100,6 +108,7 @@ impl<'s> GroupBuilder<'s> {
             world_size: rank_to_c(size),
             timeout_ms: limit_ms(self.timeout),
             rendezvous_timeout_ms: limit_ms(self.rendezvous_timeout),
+            shadow_collectives: self.shadow_collectives.into(),
             ..Default::default()
         };
         let mut out = ptr::null_mut();

@@ -22,6 +22,8 @@ pub(crate) trait Raw: Sized {
 pub(crate) struct Shared<T: Raw> {
     raw: NonNull<T>,
     busy: AtomicBool,
+    /// The library's own, for the time of a callback: not to be destroyed.
+    borrowed: bool,
 }
 
 // SAFETY: the library allows any thread, one call at a time; `enter` sees to that. What `raw` is used for without it is
@@ -54,8 +56,10 @@ fn busy(name: &str) -> Error {
 
 impl<T: Raw> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle any more.
-        unsafe { T::destroy(self.raw()) }
+        if !self.borrowed {
+            // SAFETY: nobody else has the handle any more.
+            unsafe { T::destroy(self.raw()) }
+        }
     }
 }
 
@@ -98,7 +102,31 @@ impl<T: Raw> Handle<T> {
     /// Takes what a successful call of the library gave.
     pub(crate) fn adopt(raw: *mut T) -> Self {
         let raw = NonNull::new(raw).expect("the library gives a handle with every success");
-        Self::of(Arc::new(Shared { raw, busy: AtomicBool::new(false) }))
+        Self::of(Arc::new(Shared { raw, busy: AtomicBool::new(false), borrowed: false }))
+    }
+
+    /// A handle that the library lends to a callback.
+    ///
+    /// # Safety
+    /// It is dropped before the callback returns; `weak` sees to it that nothing keeps it longer.
+    pub(crate) unsafe fn borrow(raw: *mut T) -> Self {
+        let raw = NonNull::new(raw).expect("the library gives callbacks what they need");
+        Self::of(Arc::new(Shared { raw, busy: AtomicBool::new(false), borrowed: true }))
+    }
+
+    /// For what may outlive this owner; of a borrowed handle nothing may.
+    pub(crate) fn weak(&self) -> Weak<Shared<T>> {
+        if self.shared.borrowed {
+            Weak::new()
+        } else {
+            Arc::downgrade(&self.shared)
+        }
+    }
+
+    /// Gives the handle away; an error while another thread is using it.
+    pub(crate) fn into_raw(self) -> Result<*mut T> {
+        let shared = Arc::into_inner(self.shared).ok_or_else(|| busy(T::NAME))?;
+        Ok(std::mem::ManuallyDrop::new(shared).raw())
     }
 
     pub(crate) fn of(shared: Arc<Shared<T>>) -> Self {
@@ -117,7 +145,7 @@ impl<T: Raw> Handle<T> {
     where
         T: 'static,
     {
-        let weak: Weak<dyn Abort + Send + Sync> = Arc::downgrade(&self.shared) as _;
+        let weak: Weak<dyn Abort + Send + Sync> = self.weak() as _;
         Aborter(weak)
     }
 }

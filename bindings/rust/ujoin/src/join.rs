@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::callback::{self, HookResult};
-use crate::ddp::Sets;
+use crate::ddp::{Lender, Lent};
 use crate::error::check;
 use crate::handle::{Aborter, Entry, Handle, Raw, Shared};
 use crate::params::{self, HookedHold, ParamSet};
+use crate::scaler::RawScaler;
 use crate::text::{from_c, limit_ms, maybe_rank, maybe_to_c, pointer, to_c, CTexts};
 use crate::{Error, ErrorKind, Group, Result};
 use std::ffi::{c_void, CStr, CString};
@@ -197,8 +198,7 @@ impl JoinableBuilder<'_> {
     pub fn build_with(self, hooks: impl Hooks + 'static) -> Result<Joinable> {
         let (name, options) = (maybe_to_c(&self.name, "name")?, CTexts::new(&self.options, "option")?);
         let group = self.group.0.enter()?;
-        let hooked =
-            Arc::new(Hooked { hooks: Mutex::new(Box::new(hooks)), group: Arc::downgrade(self.group.0.shared()) });
+        let hooked = Arc::new(Hooked { hooks: Mutex::new(Box::new(hooks)), group: self.group.0.weak() });
         let to_c = sys::ujoin_hooks {
             main_hook: Some(main_hook),
             post_hook: Some(post_hook),
@@ -212,7 +212,7 @@ impl JoinableBuilder<'_> {
         let mut out = ptr::null_mut();
         // SAFETY: the library's share keeps the hooks until its notice, also if the call fails.
         check(unsafe { sys::ujoin_joinable_create(group.raw(), &to_c, &mut out) })?;
-        Ok(Joinable::of(out, Arc::clone(Handle::adopt(out).shared()) as _, Arc::new(Vec::new)))
+        Ok(Joinable::of(out, Arc::clone(Handle::adopt(out).shared()) as _, Arc::new(Lent::default)))
     }
 }
 
@@ -222,7 +222,7 @@ impl JoinableBuilder<'_> {
 pub struct Joinable {
     raw: *mut sys::ujoin_joinable,
     owner: Arc<dyn Entry>,
-    sets: Sets,
+    lender: Lender,
 }
 
 // SAFETY: handles may move to another thread, and `owner` keeps this one. Not Sync.
@@ -235,8 +235,8 @@ impl Joinable {
     }
 
     /// `raw` lives as long as `owner`.
-    pub(crate) fn of(raw: *mut sys::ujoin_joinable, owner: Arc<dyn Entry>, sets: Sets) -> Self {
-        Self { raw, owner, sets }
+    pub(crate) fn of(raw: *mut sys::ujoin_joinable, owner: Arc<dyn Entry>, lender: Lender) -> Self {
+        Self { raw, owner, lender }
     }
 
     fn call_notify(&self, out_active: *mut i32) -> Result<i32> {
@@ -313,8 +313,8 @@ impl JoinBuilder {
         let (list, mut out): (Vec<_>, _) = (self.joinables.iter().map(|j| j.raw).collect(), ptr::null_mut());
         // SAFETY: the joinables live beyond the call; the context keeps what it needs of them.
         check(unsafe { sys::ujoin_ctx_create(list.as_ptr(), list.len(), &options, &mut out) })?;
-        let sets = self.joinables.iter().map(|j| Arc::clone(&j.sets)).collect();
-        Ok(Join { handle: Handle::adopt(out), sets })
+        let lenders = self.joinables.iter().map(|j| Arc::clone(&j.lender)).collect();
+        Ok(Join { handle: Handle::adopt(out), lenders })
     }
 }
 
@@ -351,7 +351,7 @@ pub struct JoinReport {
 /// Dropping an armed context aborts it.
 pub struct Join {
     handle: Handle<sys::ujoin_ctx>,
-    sets: Vec<Sets>,
+    lenders: Vec<Lender>,
 }
 
 impl Join {
@@ -405,7 +405,12 @@ impl Join {
     /// of the program's hooks goes on here. The context can be started again.
     pub fn finish(&self) -> Result<()> {
         let call = self.handle.enter()?;
-        let hold = HookedHold::take(self.all_sets()).inspect_err(|error| {
+        let (sets, scalers) = self.lent();
+        let hold = HookedHold::take(sets).and_then(|hold| {
+            let scalers = scalers.iter().map(|scaler| scaler.enter()).collect::<Result<Vec<_>>>()?;
+            Ok((hold, scalers))
+        });
+        let hold = hold.inspect_err(|error| {
             self.abort(error.text()); // the others wait for this rank's part
         })?;
         // SAFETY: one call at a time; the parameters are the library's meanwhile.
@@ -416,8 +421,14 @@ impl Join {
         result.map(|_| ())
     }
 
-    fn all_sets(&self) -> Vec<Arc<ParamSet>> {
-        self.sets.iter().flat_map(|sets| sets()).collect()
+    /// What shadows use: parameters, and scalers, each once.
+    fn lent(&self) -> (Vec<Arc<ParamSet>>, Vec<Arc<RawScaler>>) {
+        let (mut sets, mut scalers) = (Vec::new(), Vec::new());
+        for lent in self.lenders.iter().map(|lender| lender()) {
+            sets.extend(lent.sets);
+            scalers.extend(lent.scaler.filter(|new| !scalers.iter().any(|known| Arc::ptr_eq(known, new))));
+        }
+        (sets, scalers)
     }
 
     /// Asks all ranks to leave after the same round.

@@ -44,11 +44,15 @@ mod collective;
 mod ddp;
 mod element;
 mod error;
+mod function;
 mod group;
 mod handle;
+mod hook;
 mod join;
 mod library;
 mod params;
+mod rule;
+mod scaler;
 mod state;
 mod store;
 mod text;
@@ -60,15 +64,27 @@ pub use collective::{Operation, Reduce, Work};
 pub use ddp::{Ddp, DdpBuilder, DdpReport, Division, GradientKind, Ready};
 pub use element::{Bf16, DType, Element, F16};
 pub use error::{Error, ErrorKind, Result};
+pub use function::{
+    record, record_crashes, record_error, register_worker, return_value, worker_main, FailureResult, WorkerArgs,
+};
 pub use group::{Group, GroupBuilder, GroupInfo};
 pub use handle::Aborter;
+pub use hook::{Bucket, BucketHook, BucketWork, BufferTime, CommHook, HookWork};
 pub use join::{HookArgs, Hooks, Join, JoinBuilder, JoinReport, Joinable, JoinableBuilder, Stopper};
 pub use library::{
     abi_version, backends, clear_interrupt_check, clear_log_sink, set_interrupt_check, set_log_sink, version, Backend,
     LogLevel,
 };
 pub use params::{Params, ParamsBuilder, Ref, RefMut};
+pub use rule::{Rule, RuleArgs, RuleParts};
+pub use scaler::{Scaler, ScalerState, Schedule};
 pub use state::{Item, Owner, State, Value};
 pub use store::{Store, StoreBuilder};
-pub use workers::{Containment, Signaller, Std, WorkerResult, WorkerSetup, WorkerState, Workers, WorkersBuilder};
-pub use zero::{Adam, AdamW, Hyper, SaveOptions, Sgd, Shard, Zero, ZeroBuilder};
+pub use workers::{
+    Binding, Console, Containment, Signaller, StartMethod, Std, Stdin, WorkerResult, WorkerSetup, WorkerState, Workers,
+    WorkersBuilder,
+};
+pub use zero::{
+    Adadelta, Adagrad, Adam, AdamW, Adamax, Hyper, Lamb, Lion, NAdam, RAdam, RmsProp, Rprop, SaveOptions, Sgd, Shard,
+    Step, StepOptions, Zero, ZeroBuilder, ZeroMemory,
+};

@@ -3,6 +3,7 @@
 use crate::text::to_c;
 use crate::{Element, Error, ErrorKind, Result};
 use std::alloc::{self, Layout};
+use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{c_void, CString};
 use std::marker::PhantomData;
@@ -10,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use ujoin_sys as sys;
 
 /// Named tensors and their gradients, in memory that [`Ddp`](crate::Ddp) and [`Zero`](crate::Zero) share with the program.
@@ -34,19 +35,33 @@ impl<E: Element> Clone for Params<E> {
 /// Collects the tensors of [`Params`].
 #[derive(Default)]
 pub struct ParamsBuilder<E: Element = f32> {
-    tensors: Vec<(String, Vec<usize>, Vec<E>, bool)>,
+    tensors: Vec<(String, Vec<usize>, Vec<E>, Role)>,
 }
 
 impl<E: Element> ParamsBuilder<E> {
     /// A tensor with its initial values, row-major; `[]` is the shape of a single number. Its gradient begins as zeros.
-    pub fn tensor(mut self, name: impl Into<String>, shape: &[usize], values: Vec<E>) -> Self {
-        self.tensors.push((name.into(), shape.to_vec(), values, true));
-        self
+    pub fn tensor(self, name: impl Into<String>, shape: &[usize], values: Vec<E>) -> Self {
+        self.add(name, shape, values, Role::Trained)
     }
 
     /// A tensor without a gradient, which no optimizer changes.
-    pub fn frozen(mut self, name: impl Into<String>, shape: &[usize], values: Vec<E>) -> Self {
-        self.tensors.push((name.into(), shape.to_vec(), values, false));
+    pub fn frozen(self, name: impl Into<String>, shape: &[usize], values: Vec<E>) -> Self {
+        self.add(name, shape, values, Role::Frozen)
+    }
+
+    /// A tensor with a gradient that optimizers do not train for now; [`Zero::set_frozen`](crate::Zero::set_frozen)
+    /// changes it.
+    pub fn untrained(self, name: impl Into<String>, shape: &[usize], values: Vec<E>) -> Self {
+        self.add(name, shape, values, Role::Untrained)
+    }
+
+    /// A tensor that reducers leave alone: neither compared nor copied nor reduced, each rank's own. Optimizers train it.
+    pub fn ignored(self, name: impl Into<String>, shape: &[usize], values: Vec<E>) -> Self {
+        self.add(name, shape, values, Role::Ignored)
+    }
+
+    fn add(mut self, name: impl Into<String>, shape: &[usize], values: Vec<E>, role: Role) -> Self {
+        self.tensors.push((name.into(), shape.to_vec(), values, role));
         self
     }
 
@@ -54,9 +69,14 @@ impl<E: Element> ParamsBuilder<E> {
     /// or a name has a NUL character.
     pub fn build(self) -> Result<Params<E>> {
         let tensors =
-            self.tensors.into_iter().map(|(name, shape, values, grad)| Tensor::new(&name, &shape, &values, grad));
+            self.tensors.into_iter().map(|(name, shape, values, role)| Tensor::new(&name, &shape, &values, role));
         let tensors = tensors.collect::<Result<Box<[_]>>>()?;
-        let set = Arc::new(ParamSet { tensors, dtype: E::DTYPE.value(), users: AtomicUsize::new(0) });
+        let set = Arc::new(ParamSet {
+            tensors,
+            dtype: E::DTYPE.value(),
+            users: AtomicUsize::new(0),
+            pins: AtomicUsize::new(0),
+        });
         Ok(Params { set, element: PhantomData })
     }
 }
@@ -131,9 +151,18 @@ impl<E: Element> Params<E> {
 
 // -------------------------------------------------------------------------------------------------------------- memory
 
+/// What keeps memory that is not of this crate.
+pub(crate) type Keeper = Arc<dyn Any + Send + Sync>;
+
+enum Place {
+    Own(NonNull<u8>),
+    /// Of a reducer, as long as there is one.
+    View(NonNull<u8>, Weak<dyn Any + Send + Sync>),
+}
+
 /// Uninterpreted memory for elements, aligned to cache lines, with the word that says who uses it.
 struct Memory {
-    data: NonNull<u8>,
+    place: Mutex<Place>,
     layout: Layout,
     /// 0: nobody; 1, 2, ...: so many readers; WRITER: one who writes; LENT: the library, beyond a single call.
     word: AtomicU32,
@@ -149,17 +178,41 @@ unsafe impl Sync for Memory {}
 impl Memory {
     fn zeroed<E: Element>(count: usize) -> Self {
         let layout = Layout::array::<E>(count.max(1)).expect("a Vec of as many exists").align_to(64).expect("small");
-        // SAFETY: the size is not 0.
-        let data = unsafe { alloc::alloc_zeroed(layout) };
-        let data = NonNull::new(data).unwrap_or_else(|| alloc::handle_alloc_error(layout));
-        Self { data, layout, word: AtomicU32::new(0) }
+        Self { place: Mutex::new(Place::Own(zeros(layout))), layout, word: AtomicU32::new(0) }
     }
 
     fn of<E: Element>(values: &[E]) -> Self {
         let memory = Self::zeroed::<E>(values.len());
         // SAFETY: fresh memory for as many elements.
-        unsafe { ptr::copy_nonoverlapping(values.as_ptr(), memory.data.as_ptr().cast(), values.len()) };
+        unsafe { ptr::copy_nonoverlapping(values.as_ptr(), memory.place().0.as_ptr().cast(), values.len()) };
         memory
+    }
+
+    /// Where it is, and what keeps it there if that is not this crate. When that is gone, there are zeros.
+    fn place(&self) -> (NonNull<u8>, Option<Keeper>) {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*place {
+            Place::Own(data) => return (*data, None),
+            Place::View(data, keeper) => {
+                if let Some(keeper) = keeper.upgrade() {
+                    return (*data, Some(keeper));
+                }
+            }
+        }
+        let data = zeros(self.layout);
+        *place = Place::Own(data);
+        (data, None)
+    }
+
+    /// Where it is for C. Whoever gives that to C keeps the keepers.
+    fn pointer(&self) -> *mut c_void {
+        self.place().0.as_ptr().cast()
+    }
+
+    fn move_to(&self, data: NonNull<u8>, keeper: Weak<dyn Any + Send + Sync>) {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *place, Place::View(data, keeper));
+        free(before, self.layout);
     }
 
     fn take(&self, to: Use) -> bool {
@@ -179,10 +232,49 @@ impl Memory {
     }
 }
 
+fn zeros(layout: Layout) -> NonNull<u8> {
+    // SAFETY: the size is not 0.
+    let data = unsafe { alloc::alloc_zeroed(layout) };
+    NonNull::new(data).unwrap_or_else(|| alloc::handle_alloc_error(layout))
+}
+
+fn free(place: Place, layout: Layout) {
+    if let Place::Own(data) = place {
+        // SAFETY: from alloc, with this layout.
+        unsafe { alloc::dealloc(data.as_ptr(), layout) }
+    }
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: from alloc, with this layout.
-        unsafe { alloc::dealloc(self.data.as_ptr(), self.layout) }
+        let place = self.place.get_mut().unwrap_or_else(PoisonError::into_inner);
+        free(std::mem::replace(place, Place::View(NonNull::dangling(), Weak::<()>::new() as _)), self.layout);
+    }
+}
+
+/// What is done with a tensor.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    Trained,
+    Frozen,
+    Untrained,
+    Ignored,
+}
+
+/// Who is told of parameters: each knows flags of its own.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum For {
+    Ddp,
+    Zero,
+}
+
+impl Role {
+    fn flags(self, to: For) -> i32 {
+        match (self, to) {
+            (Self::Untrained, For::Zero) => sys::UJOIN_PARAM_FROZEN,
+            (Self::Ignored, For::Ddp) => sys::UJOIN_PARAM_IGNORED,
+            _ => 0,
+        }
     }
 }
 
@@ -198,12 +290,13 @@ struct Tensor {
     name: CString,
     shape: Box<[i64]>,
     count: usize,
+    role: Role,
     value: Memory,
     grad: Option<Memory>,
 }
 
 impl Tensor {
-    fn new<E: Element>(name: &str, shape: &[usize], values: &[E], grad: bool) -> Result<Self> {
+    fn new<E: Element>(name: &str, shape: &[usize], values: &[E], role: Role) -> Result<Self> {
         let elements = shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
         if elements != Some(values.len()) {
             let text = format!("parameter {name:?} of shape {shape:?} has {} values", values.len());
@@ -213,8 +306,9 @@ impl Tensor {
             name: to_c(name, "the name of a parameter")?,
             shape: shape.iter().map(|&extent| extent as i64).collect(),
             count: values.len(),
+            role,
             value: Memory::of(values),
-            grad: grad.then(|| Memory::zeroed::<E>(values.len())),
+            grad: (role != Role::Frozen).then(|| Memory::zeroed::<E>(values.len())),
         })
     }
 
@@ -230,17 +324,20 @@ pub(crate) struct ParamSet {
     dtype: i32,
     /// How many leases there are (references of the program, gradients lent); EXCLUSIVE: a call uses all of it.
     users: AtomicUsize,
+    /// How many objects have told the library where gradients lie.
+    pins: AtomicUsize,
 }
 
 const EXCLUSIVE: usize = 1 << (usize::BITS - 1);
 
 impl ParamSet {
     /// As C sees it. Names and shapes live with the set.
-    pub(crate) fn to_c(&self) -> impl Iterator<Item = sys::ujoin_param> + '_ {
-        self.tensors.iter().map(|t| sys::ujoin_param {
+    pub(crate) fn to_c(&self, to: For) -> impl Iterator<Item = sys::ujoin_param> + '_ {
+        self.tensors.iter().map(move |t| sys::ujoin_param {
             name: t.name.as_ptr(),
-            data: t.value.data.as_ptr().cast(),
-            grad: t.grad.as_ref().map_or(ptr::null_mut(), |g| g.data.as_ptr().cast()),
+            data: t.value.pointer(),
+            grad: t.grad.as_ref().map_or(ptr::null_mut(), Memory::pointer),
+            flags: t.role.flags(to),
             count: t.count,
             dtype: self.dtype,
             shape: t.shape.as_ptr(),
@@ -253,8 +350,48 @@ impl ParamSet {
         self.tensors.len()
     }
 
+    /// The values as buffers of C.
+    pub(crate) fn buffers_to_c(&self) -> impl Iterator<Item = sys::ujoin_buffer> + '_ {
+        self.tensors.iter().map(|t| sys::ujoin_buffer {
+            data: t.value.pointer(),
+            count: t.count,
+            dtype: self.dtype,
+            ..Default::default()
+        })
+    }
+
+    /// Whether a reducer reduces this one.
+    pub(crate) fn is_reduced(&self, index: usize) -> bool {
+        self.tensors[index].grad.is_some() && self.tensors[index].role != Role::Ignored
+    }
+
     pub(crate) fn gradient_pointer(&self, index: usize) -> Option<*mut c_void> {
-        self.tensors[index].grad.as_ref().map(|g| g.data.as_ptr().cast())
+        self.tensors[index].grad.as_ref().map(Memory::pointer)
+    }
+
+    /// What keeps gradients that lie in a reducer's memory.
+    pub(crate) fn keepers(&self) -> impl Iterator<Item = Keeper> + '_ {
+        self.tensors.iter().filter_map(|t| t.grad.as_ref()?.place().1)
+    }
+
+    /// From now on a gradient lies in the memory of `keeper`, as long as that lives. Nobody may know the old place.
+    pub(crate) fn move_gradient(&self, index: usize, to: NonNull<u8>, keeper: Weak<dyn Any + Send + Sync>) {
+        if let Some(grad) = &self.tensors[index].grad {
+            grad.move_to(to, keeper);
+        }
+    }
+
+    /// The library knows where gradients lie, until `unpin`.
+    pub(crate) fn pin(&self) {
+        self.pins.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn unpin(&self) {
+        self.pins.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pins.load(Ordering::Acquire) != 0
     }
 
     /// The caller counts as a user first, so that no exclusive call can begin in between.
@@ -331,9 +468,16 @@ impl ParamSet {
 struct Lease<'p> {
     set: &'p ParamSet,
     memory: &'p Memory,
+    data: NonNull<u8>,
     count: usize,
     kind: Use,
+    /// Of `data`, where that is a reducer's.
+    _keeper: Option<Keeper>,
 }
+
+// SAFETY: it has taken the memory's word, and keeps the memory.
+unsafe impl Send for Lease<'_> {}
+unsafe impl Sync for Lease<'_> {}
 
 impl<'p> Lease<'p> {
     #[track_caller]
@@ -343,11 +487,12 @@ impl<'p> Lease<'p> {
             let part = if ptr::eq(memory, &tensor.value) { "" } else { "the gradient of " };
             panic!("{part}parameter {:?} cannot be used now: {why}", tensor.name);
         }
-        Self { set, memory, count: tensor.count, kind }
+        let (data, keeper) = memory.place();
+        Self { set, memory, data, count: tensor.count, kind, _keeper: keeper }
     }
 
     fn data<E>(&self) -> *mut E {
-        self.memory.data.as_ptr().cast()
+        self.data.as_ptr().cast()
     }
 }
 

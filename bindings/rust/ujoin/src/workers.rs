@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+use crate::callback::{self, HookResult};
 use crate::error::{check, check_done};
 use crate::handle::{Aborter, Handle, Raw, Shared};
+use crate::hook::array;
+use crate::join::pairs;
 use crate::library::check_abi;
 use crate::text::{
     from_c, limit_ms, maybe_rank, maybe_to_c, path_to_c, pointer, rank_or_all, rank_to_c, to_c, wait_ms, CTexts,
 };
 use crate::{Error, ErrorKind, Result};
-use std::ffi::{CStr, CString};
+use std::ffi::{c_char, c_void, CStr, CString};
 use std::ops::BitOr;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime};
 use ujoin_sys as sys;
 
@@ -68,6 +71,55 @@ pub enum Containment {
     Warden = sys::UJOIN_CONTAINMENT_WARDEN as isize,
 }
 
+/// How a function worker comes to be; programs are always executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartMethod {
+    /// This program is executed again (default).
+    Spawn = sys::UJOIN_START_SPAWN as isize,
+    /// A copy of this process; dangerous if it has threads.
+    Fork = sys::UJOIN_START_FORK as isize,
+    /// Forked from this program, executed once more.
+    ForkServer = sys::UJOIN_START_FORKSERVER as isize,
+}
+
+/// What happens when the console is slower than the workers; files always get everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Console {
+    /// The workers wait (default).
+    Block = sys::UJOIN_CONSOLE_BLOCK as isize,
+    /// Lines are dropped and counted; a note in their place says how many.
+    Drop = sys::UJOIN_CONSOLE_DROP as isize,
+    /// What is late is in the log file alone; where there is none, the worker waits.
+    Spill = sys::UJOIN_CONSOLE_SPILL as isize,
+}
+
+/// Placement of workers on processors, of those that this process may use, and their memory nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// None (default).
+    None = sys::UJOIN_BINDING_NONE as isize,
+    /// Worker after worker on another memory node, a part of its processors for each.
+    Spread = sys::UJOIN_BINDING_SPREAD as isize,
+    /// Side by side: equal parts of the processors in their order.
+    Compact = sys::UJOIN_BINDING_COMPACT as isize,
+    /// What [`WorkerSetup::cpus`] says.
+    List = sys::UJOIN_BINDING_LIST as isize,
+}
+
+/// Where standard input comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Stdin {
+    /// `/dev/null`.
+    #[default]
+    Null,
+    /// This process's; one worker at most.
+    Inherit,
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// A file.
+    File(PathBuf),
+}
+
 /// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerState {
@@ -83,6 +135,8 @@ pub enum WorkerState {
     Unknown,
     /// Still there after SIGKILL; given up.
     Unkillable,
+    /// A function worker exited with 0, but its function had not returned: a failure.
+    NoValue,
 }
 
 /// A worker: what is known now, and how it ended.
@@ -104,6 +158,8 @@ pub struct WorkerResult {
     pub start: Option<SystemTime>,
     /// When it ended.
     pub end: Option<SystemTime>,
+    /// When it failed or was stopped: the time in its error file, else its end.
+    pub failed_at: Option<SystemTime>,
     /// When it last wrote something.
     pub last_output: Option<SystemTime>,
     /// Processor time of its own.
@@ -116,6 +172,16 @@ pub struct WorkerResult {
     pub stdout_bytes: u64,
     /// Bytes that it wrote to standard error.
     pub stderr_bytes: u64,
+    /// Lines that were not written to the console.
+    pub dropped_lines: u64,
+    /// What a function worker returned ([`return_value`](crate::return_value)).
+    pub value: Option<Vec<u8>>,
+    /// Why it failed: that of its error file, else of the signal, else how to get one; empty if it did not fail.
+    pub message: String,
+    /// That of its error file, else the last lines of its standard error, or empty.
+    pub traceback: String,
+    /// The `error.json` that it wrote.
+    pub error_path: Option<PathBuf>,
     /// The file of its standard output.
     pub stdout_path: Option<PathBuf>,
     /// The file of its standard error.
@@ -128,6 +194,11 @@ pub struct WorkerSetup {
     program: Option<String>,
     args: Option<Vec<String>>,
     directory: Option<PathBuf>,
+    input: Option<Vec<u8>>,
+    stdin: Option<Stdin>,
+    cpus: Vec<usize>,
+    limits: Vec<(String, f64)>,
+    umask: Option<u32>,
     redirects: Std,
     tee: Std,
 }
@@ -154,6 +225,36 @@ impl WorkerSetup {
         self
     }
 
+    /// Bytes for a function worker: [`WorkerArgs::input`](crate::WorkerArgs::input).
+    pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(bytes.into());
+        self
+    }
+
+    /// Where its standard input comes from.
+    pub fn stdin(mut self, from: Stdin) -> Self {
+        self.stdin = Some(from);
+        self
+    }
+
+    /// Its processors, with [`Binding::List`]; memory comes from their nodes.
+    pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        self.cpus = cpus.into_iter().collect();
+        self
+    }
+
+    /// A resource limit: `nofile`, `core`, ...; `None`: unlimited. May be repeated.
+    pub fn limit(mut self, name: impl Into<String>, value: Option<u64>) -> Self {
+        self.limits.push((name.into(), value.map_or(f64::INFINITY, |v| v as f64)));
+        self
+    }
+
+    /// The bits that files of its own do not get.
+    pub fn umask(mut self, mask: u32) -> Self {
+        self.umask = Some(mask);
+        self
+    }
+
     /// Streams that go to files.
     pub fn redirects(mut self, streams: Std) -> Self {
         self.redirects = streams | COUNTS;
@@ -167,10 +268,17 @@ impl WorkerSetup {
     }
 }
 
+type Output = Box<dyn FnMut(usize, Std, &[u8]) -> HookResult + Send>;
+
 /// The job of [`Workers`].
 pub struct WorkersBuilder {
-    program: String,
+    program: Option<String>,
+    function: Option<String>,
     args: Vec<String>,
+    console_ranks: Option<Vec<i32>>,
+    stdout_filters: Vec<String>,
+    stderr_filters: Vec<String>,
+    output: Option<Output>,
     name: Option<String>,
     log_dir: Option<PathBuf>,
     run_id: Option<String>,
@@ -197,7 +305,7 @@ impl WorkersBuilder {
         self
     }
 
-    /// Where files of output go; default a fresh temporary directory if one is needed.
+    /// Where files of output go; default a fresh temporary directory if one is needed; `/dev/null`: no files.
     pub fn log_dir(mut self, path: impl AsRef<Path>) -> Self {
         self.log_dir = Some(path.as_ref().to_owned());
         self
@@ -209,7 +317,7 @@ impl WorkersBuilder {
         self
     }
 
-    /// Of console lines: `${role_name}`, `${rank}`, `${local_rank}`; default `[name<rank>]: `.
+    /// Of console lines: `${role_name}`, `${rank}`, `${local_rank}`, `${time}`; default `[name<rank>]: `.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());
         self
@@ -257,6 +365,73 @@ impl WorkersBuilder {
         self
     }
 
+    /// Only these are on the console, others in their files or nowhere.
+    pub fn console_ranks(mut self, ranks: impl IntoIterator<Item = usize>) -> Self {
+        self.console_ranks = Some(ranks.into_iter().map(rank_to_c).collect());
+        self
+    }
+
+    /// Console lines of standard output with one of these also go to `filtered_stdout.log` of the attempt.
+    pub fn stdout_filters<S: Into<String>>(mut self, filters: impl IntoIterator<Item = S>) -> Self {
+        self.stdout_filters = filters.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The same of standard error, in `filtered_stderr.log`.
+    pub fn stderr_filters<S: Into<String>>(mut self, filters: impl IntoIterator<Item = S>) -> Self {
+        self.stderr_filters = filters.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Gets the output of all workers, besides files and instead of the console: rank, stream ([`Std::OUT`] or
+    /// [`Std::ERR`]), and whole lines with their ends or parts of 64 KiB. Runs on the thread that is in
+    /// [`Workers::wait`] or [`Workers::close`]; meanwhile at most 1 MiB is kept, then the workers wait.
+    pub fn output(mut self, output: impl FnMut(usize, Std, &[u8]) -> HookResult + Send + 'static) -> Self {
+        self.output = Some(Box::new(output));
+        self
+    }
+
+    /// A log file of this size becomes `<name>.1`, and a new one is begun; so many old ones are kept (`None`: 1).
+    pub fn rotate(mut self, bytes: u64, keep: Option<usize>) -> Self {
+        self.spec.rotate_bytes = bytes;
+        self.spec.rotate_keep = match keep {
+            None => 0,
+            Some(0) => -1,
+            Some(count) => rank_to_c(count),
+        };
+        self
+    }
+
+    /// How function workers come to be.
+    pub fn start_method(mut self, method: StartMethod) -> Self {
+        self.spec.start_method = method as i32;
+        self
+    }
+
+    /// What happens when the console is slower than the workers.
+    pub fn console(mut self, policy: Console) -> Self {
+        self.spec.console = policy as i32;
+        self
+    }
+
+    /// Placement on processors.
+    pub fn binding(mut self, binding: Binding) -> Self {
+        self.spec.binding = binding as i32;
+        self
+    }
+
+    /// Workers get no path for `error.json`.
+    pub fn no_error_file(mut self) -> Self {
+        self.spec.no_error_file = 1;
+        self
+    }
+
+    /// Prefixes are not coloured by rank, also if the console is a terminal.
+    pub fn no_colour(mut self) -> Self {
+        self.spec.no_colour = 1;
+        self
+    }
+
     /// How workers are held.
     pub fn containment(mut self, how: Containment) -> Self {
         self.spec.containment = how as i32;
@@ -272,13 +447,24 @@ impl WorkersBuilder {
     /// Describes the job; starts nothing.
     pub fn build(self) -> Result<Workers> {
         check_abi()?;
-        let (program, args) = (to_c(&self.program, "program")?, CTexts::new(&self.args, "argument")?);
+        let (program, args) = (maybe_to_c(&self.program, "program")?, CTexts::new(&self.args, "argument")?);
+        let function = maybe_to_c(&self.function, "function")?;
+        let out_filters = CTexts::new(&self.stdout_filters, "filter")?;
+        let err_filters = CTexts::new(&self.stderr_filters, "filter")?;
         let name = maybe_to_c(&self.name, "name")?;
         let log_dir = maybe_path(&self.log_dir, "log_dir")?;
         let (run_id, prefix) = (maybe_to_c(&self.run_id, "run_id")?, maybe_to_c(&self.prefix, "prefix")?);
-        let spec = sys::ujoin_pctx_spec {
+        let ranks = self.console_ranks.as_deref();
+        let mut spec = sys::ujoin_pctx_spec {
             name: pointer(&name),
-            program: program.as_ptr(),
+            program: pointer(&program),
+            function: pointer(&function),
+            console_ranks: ranks.map_or(ptr::null(), not_null),
+            console_rank_count: ranks.map_or(0, <[_]>::len),
+            stdout_filters: out_filters.as_ptr(),
+            stdout_filter_count: out_filters.len(),
+            stderr_filters: err_filters.as_ptr(),
+            stderr_filter_count: err_filters.len(),
             args: args.as_ptr(),
             arg_count: args.len(),
             log_dir: pointer(&log_dir),
@@ -286,11 +472,31 @@ impl WorkersBuilder {
             prefix: pointer(&prefix),
             ..self.spec
         };
+        if let Some(output) = self.output {
+            let output = Arc::new(Mutex::new(output));
+            spec.output = Some(deliver);
+            spec.user_data = callback::share(&output);
+            spec.destroy = Some(callback::drop_arc::<Mutex<Output>>);
+        }
         let mut out = ptr::null_mut();
-        // SAFETY: the texts live beyond the call, which copies them.
+        // SAFETY: the texts live beyond the call, which copies them; the library owns the callback from now on.
         check(unsafe { sys::pctx_create(&spec, &mut out) })?;
         Ok(Workers(Handle::adopt(out)))
     }
+}
+
+/// An empty list that is not NULL: none, instead of the default.
+fn not_null<T>(list: &[T]) -> *const T {
+    list.as_ptr()
+}
+
+unsafe extern "C" fn deliver(user_data: *mut c_void, rank: i32, stream: i32, data: *const c_char, size: usize) -> i32 {
+    // SAFETY: the share that was given; so many bytes lie there for the call.
+    let (output, bytes) = unsafe { (&*user_data.cast_const().cast::<Mutex<Output>>(), array(data.cast::<u8>(), size)) };
+    callback::run(|| {
+        let mut output = output.try_lock().map_err(|_| "the output callback is running or has panicked")?;
+        output(maybe_rank(rank).unwrap_or_default(), Std(stream), bytes)
+    })
 }
 
 fn maybe_path(path: &Option<PathBuf>, what: &str) -> Result<Option<CString>> {
@@ -303,9 +509,29 @@ pub struct Workers(Handle<sys::ujoin_pctx>);
 impl Workers {
     /// A job of this program: a path, or a name in `PATH`; no shell.
     pub fn builder(program: impl Into<String>) -> WorkersBuilder {
+        Self::job(Some(program.into()), None)
+    }
+
+    /// A job of a function: a name given to [`register_worker`](crate::register_worker), in a program whose `main` begins
+    /// with [`worker_main`](crate::worker_main); or `library.so:symbol`.
+    pub fn function(name: impl Into<String>) -> WorkersBuilder {
+        Self::job(None, Some(name.into()))
+    }
+
+    /// A job whose workers each get a program of their own by [`set_worker`](Self::set_worker) before they start.
+    pub fn of_programs() -> WorkersBuilder {
+        Self::job(None, None)
+    }
+
+    fn job(program: Option<String>, function: Option<String>) -> WorkersBuilder {
         WorkersBuilder {
-            program: program.into(),
+            program,
+            function,
             args: Vec::new(),
+            console_ranks: None,
+            stdout_filters: Vec::new(),
+            stderr_filters: Vec::new(),
+            output: None,
             name: None,
             log_dir: None,
             run_id: None,
@@ -331,17 +557,41 @@ impl Workers {
         Ok(())
     }
 
-    /// Gives one worker (`None`: all) a program, arguments, a directory or redirections of its own. Before start.
+    /// Gives one worker (`None`: all) what the setup says, instead of an earlier setup. Before start.
     pub fn set_worker(&self, rank: Option<usize>, setup: &WorkerSetup) -> Result<()> {
         let (program, directory) = (maybe_to_c(&setup.program, "program")?, maybe_path(&setup.directory, "directory")?);
         let args = CTexts::new(setup.args.iter().flatten(), "argument")?;
-        let none: [*const std::ffi::c_char; 1] = [ptr::null()];
+        let none: [*const c_char; 1] = [ptr::null()];
+        let stdin_path =
+            if let Some(Stdin::File(path)) = &setup.stdin { Some(path_to_c(path, "stdin")?) } else { None };
+        let stdin_data = if let Some(Stdin::Bytes(bytes)) = &setup.stdin { Some(bytes.as_slice()) } else { None };
+        let names = setup.limits.iter().map(|(name, _)| to_c(name, "limit")).collect::<Result<Vec<_>>>()?;
+        let limits = pairs(&names, setup.limits.iter().map(|(_, value)| *value));
+        let cpus: Vec<i32> = setup.cpus.iter().map(|&cpu| rank_to_c(cpu)).collect();
         let worker = sys::ujoin_worker {
             program: pointer(&program),
             // not NULL: no arguments instead of the job's
             args: if setup.args.is_some() && args.len() == 0 { none.as_ptr() } else { args.as_ptr() },
             arg_count: args.len(),
             directory: pointer(&directory),
+            input: setup.input.as_deref().map_or(ptr::null(), not_null).cast(),
+            input_size: setup.input.as_deref().map_or(0, <[_]>::len),
+            stdin_data: stdin_data.map_or(ptr::null(), not_null).cast(),
+            stdin_size: stdin_data.map_or(0, <[_]>::len),
+            stdin_path: pointer(&stdin_path),
+            stdin_from: match setup.stdin {
+                None => 0,
+                Some(Stdin::Null) => sys::UJOIN_STDIN_NULL,
+                Some(Stdin::Inherit) => sys::UJOIN_STDIN_INHERIT,
+                Some(Stdin::Bytes(_)) => sys::UJOIN_STDIN_BYTES,
+                Some(Stdin::File(_)) => sys::UJOIN_STDIN_FILE,
+            },
+            cpus: cpus.as_ptr(),
+            cpu_count: cpus.len(),
+            limits: limits.as_ptr(),
+            limit_count: limits.len(),
+            umask_set: setup.umask.is_some().into(),
+            umask: setup.umask.map_or(0, |mask| mask as i32),
             redirects: setup.redirects.0,
             tee: setup.tee.0,
             ..Default::default()
@@ -365,7 +615,7 @@ impl Workers {
     pub fn wait(&self) -> Result<()> {
         let call = self.0.enter()?;
         // SAFETY: one call at a time.
-        check(unsafe { sys::pctx_wait(call.raw(), -1) })?;
+        called(unsafe { sys::pctx_wait(call.raw(), -1) })?;
         Ok(())
     }
 
@@ -373,7 +623,7 @@ impl Workers {
     pub fn wait_for(&self, limit: Duration) -> Result<bool> {
         let call = self.0.enter()?;
         // SAFETY: one call at a time.
-        check_done(unsafe { sys::pctx_wait(call.raw(), wait_ms(limit)) })
+        called(unsafe { sys::pctx_wait(call.raw(), wait_ms(limit)) })
     }
 
     /// Whether a worker has failed by itself, out of the last wait or close.
@@ -397,11 +647,21 @@ impl Workers {
         Ok(unsafe { result_of(&result) })
     }
 
-    /// The failure for a person: first cause, last lines of its standard error, then the others. Empty if nothing failed.
+    /// The failure for a person, in the layout of PyTorch's launcher: the other failures, then the first cause with time,
+    /// host, rank, exit code, and its traceback, message or last lines of standard error. Empty if nothing failed.
     pub fn report(&self) -> Result<String> {
+        self.text_of(sys::pctx_report)
+    }
+
+    /// All results as one JSON object: name, run_id, first_failure (a rank or null) and workers, a list by rank.
+    pub fn report_json(&self) -> Result<String> {
+        self.text_of(sys::pctx_report_json)
+    }
+
+    fn text_of(&self, function: unsafe extern "C" fn(*mut sys::ujoin_pctx) -> *const c_char) -> Result<String> {
         let call = self.0.enter()?;
-        // SAFETY: one call at a time; the text lives with the handle.
-        let text = unsafe { sys::pctx_report(call.raw()) };
+        // SAFETY: one call at a time; the text lives until the next one.
+        let text = unsafe { function(call.raw()) };
         if text.is_null() {
             return Err(Error::last(ErrorKind::State.status()));
         }
@@ -424,7 +684,7 @@ impl Workers {
     pub fn close(&self, signal: Option<i32>, grace: Duration) -> Result<bool> {
         let call = self.0.enter()?;
         // SAFETY: one call at a time.
-        check_done(unsafe { sys::pctx_close(call.raw(), signal.unwrap_or(0), wait_ms(grace)) })
+        called(unsafe { sys::pctx_close(call.raw(), signal.unwrap_or(0), wait_ms(grace)) })
     }
 
     /// Kills all workers now and wakes whoever waits. Does not wait for their end.
@@ -436,6 +696,13 @@ impl Workers {
     pub fn aborter(&self) -> Aborter {
         self.0.aborter()
     }
+}
+
+/// For calls that run the output callback: a panic in it goes on, whatever the call says. Whether it is over.
+fn called(status: i32) -> Result<bool> {
+    let result = check_done(status);
+    callback::resume_panic();
+    result
 }
 
 fn send(workers: &Shared<sys::ujoin_pctx>, rank: Option<usize>, signal: i32) -> Result<()> {
@@ -460,6 +727,11 @@ impl Signaller {
 unsafe fn result_of(result: &sys::ujoin_worker_result) -> WorkerResult {
     // SAFETY: the caller's promise.
     let (stdout_path, stderr_path) = unsafe { (from_c(result.stdout_path), from_c(result.stderr_path)) };
+    // SAFETY: the same.
+    let (message, traceback, error_path) =
+        unsafe { (from_c(result.message), from_c(result.traceback), from_c(result.error_path)) };
+    // SAFETY: the same: so many bytes, or NULL.
+    let value = unsafe { array::<u8>(result.value.cast(), result.value_size) };
     let path = |text: String| (!text.is_empty()).then(|| PathBuf::from(text));
     let time = |ns: i64| {
         u64::try_from(ns).ok().filter(|&ns| ns > 0).map(|ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
@@ -477,12 +749,18 @@ unsafe fn result_of(result: &sys::ujoin_worker_result) -> WorkerResult {
         },
         start: time(result.start_ns),
         end: time(result.end_ns),
+        failed_at: time(result.failed_ns),
         last_output: time(result.last_output_ns),
         user_time: Duration::from_micros(result.user_us.unsigned_abs()),
         system_time: Duration::from_micros(result.system_us.unsigned_abs()),
         peak_bytes: result.peak_bytes,
         stdout_bytes: result.stdout_bytes,
         stderr_bytes: result.stderr_bytes,
+        dropped_lines: result.dropped_lines,
+        value: (!result.value.is_null()).then(|| value.to_vec()),
+        message,
+        traceback,
+        error_path: path(error_path),
         stdout_path: path(stdout_path),
         stderr_path: path(stderr_path),
     }
@@ -495,6 +773,7 @@ fn state_of(result: &sys::ujoin_worker_result) -> WorkerState {
         sys::UJOIN_WORKER_EXITED => WorkerState::Exited(result.exit_code),
         sys::UJOIN_WORKER_SIGNALED => WorkerState::Signaled(result.signal),
         sys::UJOIN_WORKER_UNKILLABLE => WorkerState::Unkillable,
+        sys::UJOIN_WORKER_NO_VALUE => WorkerState::NoValue,
         _ => WorkerState::Unknown,
     }
 }

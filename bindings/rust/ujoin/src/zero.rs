@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::callback;
-use crate::ddp::Sets;
+use crate::ddp::{Lender, Lent};
 use crate::error::check;
 use crate::handle::{Handle, Raw};
 use crate::join::{pairs, Joinable};
-use crate::params::{Hold, ParamSet, Params};
+use crate::params::{For, Hold, Keeper, ParamSet, Params};
+use crate::rule::{Rule, RuleInC};
+use crate::scaler::{RawScaler, Scaler};
 use crate::text::{from_c, limit_ms, maybe_rank, path_to_c, rank_or_all, rank_to_c, to_c};
 use crate::{Element, Error, Group, Result, State};
 use std::ffi::{c_void, CStr, CString};
 use std::path::Path;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use ujoin_sys as sys;
 
@@ -22,14 +24,27 @@ impl Raw for sys::ujoin_zero {
     unsafe fn abort(_raw: *mut Self, _reason: &CStr) {} // an optimizer is given up with its group
 }
 
-/// An update rule with its hyper-parameters: [`Sgd`], [`Adam`] or [`AdamW`].
+/// An update rule with its hyper-parameters: [`AdamW`] and the like, or a [`Rule`] of the program's own.
 pub trait Hyper: sealed::Rule {}
 impl<R: sealed::Rule> Hyper for R {}
 
 mod sealed {
-    pub trait Rule {
+    pub trait Rule: Sized {
         const RULE: i32;
         fn pairs(&self) -> Vec<(&'static str, f64)>;
+        fn custom(self) -> Option<crate::Rule> {
+            None
+        }
+    }
+}
+
+impl sealed::Rule for Rule {
+    const RULE: i32 = sys::UJOIN_OPTIMIZER_CUSTOM;
+    fn pairs(&self) -> Vec<(&'static str, f64)> {
+        Vec::new() // the rule has its defaults itself
+    }
+    fn custom(self) -> Option<Rule> {
+        Some(self)
     }
 }
 
@@ -119,17 +134,176 @@ rule! {
     }
 }
 
+rule! {
+    /// Adagrad, with PyTorch's names and defaults.
+    Adagrad = UJOIN_OPTIMIZER_ADAGRAD {
+        /// Learning rate.
+        lr: f64 = 1e-2,
+        /// Of the learning rate, by steps.
+        lr_decay: f64 = 0.0,
+        /// Of parameters, added to the gradient.
+        weight_decay: f64 = 0.0,
+        /// What the sums of squares begin with.
+        initial_accumulator_value: f64 = 0.0,
+        /// Added to the denominator.
+        eps: f64 = 1e-10,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+rule! {
+    /// RMSprop, with PyTorch's names and defaults.
+    RmsProp = UJOIN_OPTIMIZER_RMSPROP {
+        /// Learning rate.
+        lr: f64 = 1e-2,
+        /// Decay of the mean of squares.
+        alpha: f64 = 0.99,
+        /// Added to the denominator.
+        eps: f64 = 1e-8,
+        /// Of parameters, added to the gradient.
+        weight_decay: f64 = 0.0,
+        /// Share of the last step's direction.
+        momentum: f64 = 0.0,
+        /// Divide by the standard deviation instead.
+        centered: bool = false,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+rule! {
+    /// Adadelta, with PyTorch's names and defaults.
+    Adadelta = UJOIN_OPTIMIZER_ADADELTA {
+        /// Learning rate.
+        lr: f64 = 1.0,
+        /// Decay of the means of squares.
+        rho: f64 = 0.9,
+        /// Added to the denominator.
+        eps: f64 = 1e-6,
+        /// Of parameters, added to the gradient.
+        weight_decay: f64 = 0.0,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+rule! {
+    /// Adamax, with PyTorch's names and defaults.
+    Adamax = UJOIN_OPTIMIZER_ADAMAX {
+        /// Learning rate.
+        lr: f64 = 2e-3,
+        /// Decay of the first moment.
+        beta1: f64 = 0.9,
+        /// Decay of the second moment.
+        beta2: f64 = 0.999,
+        /// Added to the denominator.
+        eps: f64 = 1e-8,
+        /// Of parameters, added to the gradient.
+        weight_decay: f64 = 0.0,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+rule! {
+    /// NAdam, with PyTorch's names and defaults.
+    NAdam = UJOIN_OPTIMIZER_NADAM {
+        /// Learning rate.
+        lr: f64 = 2e-3,
+        /// Decay of the first moment.
+        beta1: f64 = 0.9,
+        /// Decay of the second moment.
+        beta2: f64 = 0.999,
+        /// Added to the denominator.
+        eps: f64 = 1e-8,
+        /// Of parameters, added to the gradient.
+        weight_decay: f64 = 0.0,
+        /// Of the first moment over the steps.
+        momentum_decay: f64 = 4e-3,
+        /// Weight decay apart from the gradient.
+        decoupled_weight_decay: bool = false,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+rule! {
+    /// RAdam, with PyTorch's names and defaults.
+    RAdam = UJOIN_OPTIMIZER_RADAM {
+        /// Learning rate.
+        lr: f64 = 1e-3,
+        /// Decay of the first moment.
+        beta1: f64 = 0.9,
+        /// Decay of the second moment.
+        beta2: f64 = 0.999,
+        /// Added to the denominator.
+        eps: f64 = 1e-8,
+        /// Of parameters, added to the gradient.
+        weight_decay: f64 = 0.0,
+        /// Weight decay apart from the gradient.
+        decoupled_weight_decay: bool = false,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+rule! {
+    /// Rprop, with PyTorch's names and defaults.
+    Rprop = UJOIN_OPTIMIZER_RPROP {
+        /// Learning rate.
+        lr: f64 = 1e-2,
+        /// The factor where the sign changes.
+        etaminus: f64 = 0.5,
+        /// The factor where it stays.
+        etaplus: f64 = 1.2,
+        /// The smallest step.
+        step_min: f64 = 1e-6,
+        /// The largest step.
+        step_max: f64 = 50.0,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+rule! {
+    /// LAMB: Adam with a trust ratio for each parameter, which one rank owns as a whole.
+    Lamb = UJOIN_OPTIMIZER_LAMB {
+        /// Learning rate.
+        lr: f64 = 1e-3,
+        /// Decay of the first moment.
+        beta1: f64 = 0.9,
+        /// Decay of the second moment.
+        beta2: f64 = 0.999,
+        /// Added to the denominator.
+        eps: f64 = 1e-6,
+        /// Of parameters, apart from the gradient.
+        weight_decay: f64 = 1e-2,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+rule! {
+    /// Lion: the sign of a momentum.
+    Lion = UJOIN_OPTIMIZER_LION {
+        /// Learning rate.
+        lr: f64 = 1e-4,
+        /// Decay of the first moment.
+        beta1: f64 = 0.9,
+        /// Decay of the second moment.
+        beta2: f64 = 0.99,
+        /// Of parameters, apart from the gradient.
+        weight_decay: f64 = 0.0,
+        /// Go up instead of down.
+        maximize: bool = false
+    }
+}
+
 /// How a [`Zero`] is made.
 pub struct ZeroBuilder<'g> {
     group: &'g Group,
     rule: i32,
+    custom: Option<Rule>,
     hyper: Vec<(&'static str, f64)>,
     sets: Vec<Arc<ParamSet>>,
-    idle_timeout: Option<Duration>,
+    options: sys::ujoin_zero_options,
 }
 
 impl ZeroBuilder<'_> {
-    /// The parameters of the first param group (f32 or f64); may be repeated.
+    /// The parameters of the first param group, of any floating-point type; may be repeated.
     pub fn params<E: Element>(mut self, params: &Params<E>) -> Self {
         self.sets.push(Arc::clone(&params.set));
         self
@@ -137,7 +311,31 @@ impl ZeroBuilder<'_> {
 
     /// How long without progress of the peers; default for ever.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
-        self.idle_timeout = Some(limit);
+        self.options.idle_timeout_ms = limit_ms(Some(limit));
+        self
+    }
+
+    /// Of stochastic rounding; results do not depend on the number of ranks.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.options.seed = seed;
+        self
+    }
+
+    /// Frozen parameters do not count in the balance of the ranks.
+    pub fn balance_trainable(mut self) -> Self {
+        self.options.balance_trainable = 1;
+        self
+    }
+
+    /// 16-bit parameters are updated without an `f32` copy of their values.
+    pub fn no_master_copy(mut self) -> Self {
+        self.options.no_master_copy = 1;
+        self
+    }
+
+    /// [`Bf16`](crate::Bf16) without a master copy is rounded up or down at random, right on average.
+    pub fn stochastic_rounding(mut self) -> Self {
+        self.options.stochastic_rounding = 1;
         self
     }
 
@@ -145,19 +343,21 @@ impl ZeroBuilder<'_> {
     pub fn build(self) -> Result<Zero> {
         let group = self.group.0.enter()?;
         let hold = Hold::take(&self.sets)?;
-        let memory = Arc::new(Borrowed(Mutex::new(self.sets.clone().into())));
+        let memory = Arc::new(Borrowed::new(&self.sets));
         let params = all_to_c(&self.sets);
         let (_names, hyper) = hyper_to_c(&self.hyper)?;
+        let custom = self.custom.map(RuleInC::new).transpose()?;
+        let rule = custom.as_ref().map(RuleInC::to_c);
         let options = sys::ujoin_zero_options {
             hyper: hyper.as_ptr(),
             hyper_count: hyper.len(),
-            idle_timeout_ms: limit_ms(self.idle_timeout),
+            rule: rule.as_ref().map_or(ptr::null(), |rule| rule),
             release: Some(callback::drop_arc::<Borrowed>),
             release_data: callback::share(&memory),
-            ..Default::default()
+            ..self.options
         };
         let mut out = ptr::null_mut();
-        // SAFETY: the library's share keeps the parameters until its notice, also if the call fails.
+        // SAFETY: the library's shares keep parameters and rule until its notice, also if the call fails.
         check(unsafe { sys::zero_create(group.raw(), self.rule, params.as_ptr(), params.len(), &options, &mut out) })?;
         drop(hold);
         Ok(Zero { handle: Handle::adopt(out), memory })
@@ -165,7 +365,7 @@ impl ZeroBuilder<'_> {
 }
 
 fn all_to_c(sets: &[Arc<ParamSet>]) -> Vec<sys::ujoin_param> {
-    sets.iter().flat_map(|set| set.to_c()).collect()
+    sets.iter().flat_map(|set| set.to_c(For::Zero)).collect()
 }
 
 fn hyper_to_c(hyper: &[(&str, f64)]) -> Result<(Vec<CString>, Vec<sys::ujoin_hyper>)> {
@@ -175,15 +375,51 @@ fn hyper_to_c(hyper: &[(&str, f64)]) -> Result<(Vec<CString>, Vec<sys::ujoin_hyp
 }
 
 /// All parameters of an optimizer, of its later param groups too.
-struct Borrowed(Mutex<Arc<[Arc<ParamSet>]>>);
+struct Borrowed(Mutex<Now>);
+
+struct Now {
+    sets: Arc<[Arc<ParamSet>]>,
+    /// Of gradients that lie in a reducer's memory.
+    keepers: Vec<Keeper>,
+    /// Of the last step.
+    scaler: Option<Arc<RawScaler>>,
+}
 
 impl Borrowed {
-    fn sets(&self) -> Arc<[Arc<ParamSet>]> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn new(sets: &[Arc<ParamSet>]) -> Self {
+        let this = Self(Mutex::new(Now { sets: [].into(), keepers: Vec::new(), scaler: None }));
+        sets.iter().for_each(|set| this.add(set));
+        this
     }
 
-    fn set(&self, sets: Arc<[Arc<ParamSet>]>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = sets;
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sets(&self) -> Arc<[Arc<ParamSet>]> {
+        Arc::clone(&self.now().sets)
+    }
+
+    fn add(&self, set: &Arc<ParamSet>) {
+        let mut now = self.now();
+        set.pin();
+        now.keepers.extend(set.keepers());
+        now.sets = now.sets.iter().chain([set]).cloned().collect();
+    }
+
+    /// The library did not take the last one.
+    fn remove_last(&self) {
+        let mut now = self.now();
+        if let Some((last, before)) = now.sets.clone().split_last() {
+            last.unpin();
+            now.sets = before.into();
+        }
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        self.sets().iter().for_each(|set| set.unpin());
     }
 }
 
@@ -200,6 +436,72 @@ pub struct Shard {
     pub rank: usize,
     /// The param group.
     pub group: usize,
+}
+
+/// Bytes that a rank holds for an optimizer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZeroMemory {
+    /// The program's parameters.
+    pub parameters: u64,
+    /// The program's gradients.
+    pub gradients: u64,
+    /// The state of this rank's shard, master copies included, as it is now.
+    pub state: u64,
+    /// What a step needs beside that.
+    pub buffers: u64,
+    /// The state of all parameters with every step made: what an unsharded optimizer holds.
+    pub full_state: u64,
+}
+
+/// Options of [`Zero::step_by`]; the same on every rank.
+#[derive(Clone, Copy, Default)]
+pub struct StepOptions<'s> {
+    scaler: Option<&'s Scaler>,
+    max_norm: f64,
+    norm_type: f64,
+    skip_nonfinite: bool,
+}
+
+impl<'s> StepOptions<'s> {
+    /// Gradients carry its scale: they are divided by it and checked, and it is adapted.
+    pub fn scaler(mut self, scaler: &'s Scaler) -> Self {
+        self.scaler = Some(scaler);
+        self
+    }
+
+    /// Gradients are clipped to this global norm as they are used.
+    pub fn max_norm(mut self, norm: f64) -> Self {
+        self.max_norm = norm;
+        self
+    }
+
+    /// p of the norm, above 0; default 2; `f64::INFINITY` is the largest magnitude.
+    pub fn norm_type(mut self, p: f64) -> Self {
+        self.norm_type = p;
+        self
+    }
+
+    /// Gradients are checked; with a scaler or a norm they always are.
+    pub fn skip_nonfinite(mut self) -> Self {
+        self.skip_nonfinite = true;
+        self
+    }
+}
+
+/// What a step did, the same on every rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// A gradient is not finite: nothing was changed (but a scaler lowered).
+    pub skipped: bool,
+    /// The global norm as it was, with [`StepOptions::max_norm`].
+    pub norm: Option<f64>,
+}
+
+impl Step {
+    fn of(status: i32, options: &sys::ujoin_step_options, norm: f64) -> Self {
+        let skipped = status == sys::UJOIN_SKIPPED;
+        Self { skipped, norm: (options.max_norm != 0.0 && !skipped).then_some(norm) }
+    }
 }
 
 /// What [`Zero::save_with`] writes and [`Zero::load_with`] reads; by default the optimizer's state.
@@ -251,10 +553,11 @@ pub struct Zero {
 impl Zero {
     /// An optimizer over a group; its parameters are added with [`ZeroBuilder::params`].
     pub fn builder(group: &Group, rule: impl Hyper) -> ZeroBuilder<'_> {
-        fn begin<'g, R: sealed::Rule>(group: &'g Group, rule: &R) -> ZeroBuilder<'g> {
-            ZeroBuilder { group, rule: R::RULE, hyper: rule.pairs(), sets: Vec::new(), idle_timeout: None }
+        fn begin<R: sealed::Rule>(group: &Group, rule: R) -> ZeroBuilder<'_> {
+            let (hyper, sets, options) = (rule.pairs(), Vec::new(), Default::default());
+            ZeroBuilder { group, rule: R::RULE, hyper, custom: rule.custom(), sets, options }
         }
-        begin(group, &rule)
+        begin(group, rule)
     }
 
     /// The optimizer as a participant of a join context.
@@ -262,14 +565,39 @@ impl Zero {
         // SAFETY: may be called at any time; the joinable lives as long as the optimizer, which it keeps.
         let raw = unsafe { sys::zero_joinable(self.handle.raw()) };
         let memory = Arc::clone(&self.memory);
-        let sets: Sets = Arc::new(move || memory.sets().to_vec());
-        Joinable::of(raw, Arc::clone(self.handle.shared()) as _, sets)
+        let lender: Lender = Arc::new(move || {
+            let now = memory.now();
+            Lent { sets: now.sets.to_vec(), scaler: now.scaler.clone() }
+        });
+        Joinable::of(raw, Arc::clone(self.handle.shared()) as _, lender)
     }
 
     /// One step: each rank updates its shard, all get the new parameters. Collective, blocking.
     pub fn step(&self) -> Result<()> {
         // SAFETY: NULL is no closure.
-        self.using_all(|zero| unsafe { sys::zero_step(zero, ptr::null()) })
+        self.using_all(|zero| unsafe { sys::zero_step(zero, ptr::null()) }).map(|_| ())
+    }
+
+    /// One step with options, which must be the same on every rank.
+    pub fn step_by(&self, options: &StepOptions) -> Result<Step> {
+        let mut norm = 0.0;
+        let options = self.step_to_c(options, &mut norm);
+        // SAFETY: the options live beyond the call.
+        let status = self.using_all(|zero| unsafe { sys::zero_step(zero, &options) })?;
+        Ok(Step::of(status, &options, norm))
+    }
+
+    /// The norm has a place of the caller's.
+    fn step_to_c(&self, options: &StepOptions, norm: &mut f64) -> sys::ujoin_step_options {
+        self.memory.now().scaler = options.scaler.map(|scaler| Arc::clone(scaler.0.shared()));
+        sys::ujoin_step_options {
+            scaler: options.scaler.map_or(ptr::null_mut(), |scaler| scaler.0.raw()),
+            out_norm: norm,
+            max_norm: options.max_norm,
+            norm_type: options.norm_type,
+            skip_nonfinite: options.skip_nonfinite.into(),
+            ..Default::default()
+        }
     }
 
     /// One step with a closure that computes loss and gradients anew before the update; what it returns. If it fails,
@@ -283,12 +611,24 @@ impl Zero {
     where
         E: From<Error>,
     {
-        let (call, sets) = (self.handle.enter()?, self.memory.sets());
+        self.try_step_by_with(&StepOptions::default(), closure).map(|(value, _)| value)
+    }
+
+    /// One step with options and a closure, with an error type of its own: what it returns, and what the step did.
+    pub fn try_step_by_with<T, E>(
+        &self,
+        options: &StepOptions,
+        closure: impl FnOnce() -> Result<T, E>,
+    ) -> Result<(T, Step), E>
+    where
+        E: From<Error>,
+    {
+        let (call, sets, mut norm) = (self.handle.enter()?, self.memory.sets(), 0.0);
         let mut slot = Slot { closure: Some(closure), result: None, hold: None, sets: &sets };
         let options = sys::ujoin_step_options {
             closure: Some(run_closure_of(&slot)),
             closure_data: (&raw mut slot).cast(),
-            ..Default::default()
+            ..self.step_to_c(options, &mut norm)
         };
         // SAFETY: one call at a time; the slot outlives the call, and holds the parameters once the closure is done.
         let result = check(unsafe { sys::zero_step(call.raw(), &options) });
@@ -296,7 +636,7 @@ impl Zero {
         slot.hold = None;
         match (result, slot.result) {
             (_, Some(Err(error))) => Err(error),
-            (Ok(_), Some(Ok(value))) => Ok(value),
+            (Ok(status), Some(Ok(value))) => Ok((value, Step::of(status, &options, norm))),
             (Err(error), _) => Err(error.into()),
             (Ok(_), None) => unreachable!("a step that succeeds has run its closure"),
         }
@@ -305,18 +645,17 @@ impl Zero {
     /// Adds parameters with hyper-parameters of their own (absent: as the optimizer was given); indices go on from the
     /// last. Collective, blocking.
     pub fn add_param_group<E: Element>(&self, params: &Params<E>, hyper: &[(&str, f64)]) -> Result<()> {
-        let (call, before) = (self.handle.enter()?, self.memory.sets());
+        let call = self.handle.enter()?;
         let (_names, hyper) = hyper_to_c(hyper)?;
         let hold = Hold::take(std::slice::from_ref(&params.set))?;
-        let all: Arc<[_]> = before.iter().chain([&params.set]).cloned().collect();
-        self.memory.set(all); // before the library has them
-        let params: Vec<_> = params.set.to_c().collect();
+        self.memory.add(&params.set); // before the library has them
+        let params: Vec<_> = params.set.to_c(For::Zero).collect();
         // SAFETY: the library's share of `memory` keeps the parameters until its notice.
         let status = unsafe {
             sys::zero_add_param_group(call.raw(), params.as_ptr(), params.len(), hyper.as_ptr(), hyper.len())
         };
         drop(hold);
-        check(status).inspect_err(|_| self.memory.set(before)).map(|_| ())
+        check(status).inspect_err(|_| self.memory.remove_last()).map(|_| ())
     }
 
     /// The number of param groups.
@@ -361,16 +700,48 @@ impl Zero {
         Ok(())
     }
 
+    /// Freezes parameter `index` or trains it again from the next step on; its state is kept. The same on every rank.
+    pub fn set_frozen(&self, index: usize, frozen: bool) -> Result<()> {
+        let call = self.handle.enter()?;
+        // SAFETY: one call at a time.
+        check(unsafe { sys::zero_set_frozen(call.raw(), index, frozen.into()) }).map(|_| ())
+    }
+
+    /// Scales all gradients so that their global norm (`norm_type` as in [`StepOptions::norm_type`]) is at most `max_norm`:
+    /// the norm before. `None`: a gradient is not finite, and nothing was changed, on every rank. Not in an armed join
+    /// context: there give [`StepOptions::max_norm`] to the step. Collective, blocking.
+    pub fn clip_grad_norm(&self, max_norm: f64, norm_type: f64) -> Result<Option<f64>> {
+        let mut norm = 0.0;
+        // SAFETY: the number lives beyond the call.
+        let status =
+            self.using_all(|zero| unsafe { sys::zero_clip_grad_norm(zero, max_norm, norm_type, &mut norm) })?;
+        Ok((status != sys::UJOIN_SKIPPED).then_some(norm))
+    }
+
     /// Sets the gradients of all parameters to zero, not only those of the shard.
     pub fn clear_gradients(&self) -> Result<()> {
         // SAFETY: nothing but the handle.
-        self.using_all(|zero| unsafe { sys::zero_clear_gradients(zero) })
+        self.using_all(|zero| unsafe { sys::zero_clear_gradients(zero) }).map(|_| ())
+    }
+
+    /// The bytes that this rank holds.
+    pub fn memory(&self) -> Result<ZeroMemory> {
+        let (call, mut memory) = (self.handle.enter()?, sys::ujoin_zero_memory::new());
+        // SAFETY: one call at a time; the struct has its size.
+        check(unsafe { sys::zero_get_memory(call.raw(), &mut memory) })?;
+        Ok(ZeroMemory {
+            parameters: memory.parameters,
+            gradients: memory.gradients,
+            state: memory.state,
+            buffers: memory.buffers,
+            full_state: memory.full_state,
+        })
     }
 
     /// Sends every rank's state to rank `to`, whose [`state_dict`](Self::state_dict) then gives it. Collective, blocking.
     pub fn consolidate_state_dict(&self, to: usize) -> Result<()> {
         // SAFETY: nothing but the handle.
-        self.using_all(|zero| unsafe { sys::zero_consolidate_state_dict(zero, rank_to_c(to)) })
+        self.using_all(|zero| unsafe { sys::zero_consolidate_state_dict(zero, rank_to_c(to)) }).map(|_| ())
     }
 
     /// The consolidated state, a copy. [`State`](crate::ErrorKind::State): nothing was consolidated to this rank.
@@ -385,7 +756,7 @@ impl Zero {
     pub fn load_state_dict(&self, state: &State) -> Result<()> {
         let state = state.0.enter()?;
         // SAFETY: the list is only read.
-        self.using_all(|zero| unsafe { sys::zero_load_state_dict(zero, state.raw()) })
+        self.using_all(|zero| unsafe { sys::zero_load_state_dict(zero, state.raw()) }).map(|_| ())
     }
 
     /// Saves the optimizer's state into a directory that all ranks see. Collective, blocking.
@@ -404,7 +775,7 @@ impl Zero {
             ..Default::default()
         };
         // SAFETY: path and options live beyond the call.
-        self.using_all(|zero| unsafe { sys::zero_save(zero, path.as_ptr(), &to_c) })
+        self.using_all(|zero| unsafe { sys::zero_save(zero, path.as_ptr(), &to_c) }).map(|_| ())
     }
 
     /// Loads the optimizer's state that as many ranks saved: this rank's own items. Collective, blocking.
@@ -430,12 +801,14 @@ impl Zero {
     }
 
     /// A call that may touch all parameters and gradients.
-    fn using_all(&self, call: impl FnOnce(*mut sys::ujoin_zero) -> i32) -> Result<()> {
+    fn using_all(&self, call: impl FnOnce(*mut sys::ujoin_zero) -> i32) -> Result<i32> {
         let (entered, sets) = (self.handle.enter()?, self.memory.sets());
         let hold = Hold::take(&sets)?;
         let status = call(entered.raw());
         drop(hold);
-        check(status).map(|_| ())
+        let result = check(status);
+        callback::resume_panic(); // of the program's rule, also when the group broke meanwhile
+        result
     }
 }
 

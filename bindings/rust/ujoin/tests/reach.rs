@@ -52,6 +52,7 @@ reach! {
     ujoin_barrier => Group::barrier;
     ujoin_work_wait => Work::<f32>::wait, Work::<f32>::wait_for, Work::<f32>::into_inner;
     ujoin_work_test => Work::<f32>::test;
+    ujoin_work_contributors => Work::<f32>::contributors;
     ujoin_work_abort => Work::<f32>::abort, Work::<f32>::aborter;
     ujoin_work_destroy => drop::<Work<f32>>;
     ujoin_joinable_create => JoinableBuilder::build, |b: JoinableBuilder| b.build_with(NoHooks);
@@ -71,17 +72,24 @@ reach! {
     ujoin_ddp_forward => Ddp::forward, |d: &Ddp| d.iteration(0, |ready| ready(0));
     ujoin_ddp_ready => Ddp::ready;
     ujoin_ddp_finish => Ddp::finish;
+    ujoin_ddp_set_sync => Ddp::set_sync;
+    ujoin_ddp_set_comm_hook => Ddp::set_comm_hook;
+    ujoin_ddp_set_buffer_hook => Ddp::set_buffer_hook;
+    ujoin_ddp_gradient => DdpBuilder::bucket_view, Params::<f32>::grad;
+    ujoin_ddp_used => Ddp::used;
     ujoin_ddp_get_report => Ddp::report;
     ujoin_ddp_destroy => drop::<Ddp>;
     zero_create => ZeroBuilder::build;
     zero_joinable => Zero::joinable;
-    zero_step => Zero::step, |z: &Zero| z.step_with(|| Ok(()));
+    zero_step => Zero::step, |z: &Zero| z.step_by(&StepOptions::default()), |z: &Zero| z.step_with(|| Ok(()));
     zero_add_param_group => Zero::add_param_group::<f32>;
     zero_group_count => Zero::group_count;
     zero_hyper_name => Zero::hyper_names;
     zero_set_hyper => Zero::set_hyper;
     zero_get_hyper => Zero::hyper;
     zero_set_gradient => Zero::set_gradient;
+    zero_set_frozen => Zero::set_frozen;
+    zero_clip_grad_norm => Zero::clip_grad_norm;
     zero_clear_gradients => Zero::clear_gradients;
     zero_consolidate_state_dict => Zero::consolidate_state_dict;
     zero_state_dict => Zero::state_dict;
@@ -90,6 +98,7 @@ reach! {
     zero_load => |z: &Zero| z.load(""), |z: &Zero| z.load_with("", &SaveOptions::default());
     zero_shard_count => Zero::shards;
     zero_get_shard => Zero::shards;
+    zero_get_memory => Zero::memory;
     zero_destroy => drop::<Zero>;
     ujoin_state_create => State::new;
     ujoin_state_set => State::set, State::set_tensor::<f32>;
@@ -97,6 +106,11 @@ reach! {
     ujoin_state_get => State::get;
     ujoin_state_find => State::find;
     ujoin_state_destroy => drop::<State>;
+    zero_schedule => Schedule::at;
+    zero_scaler_create => Scaler::new;
+    zero_scaler_scale => Scaler::scale;
+    zero_scaler_get => Scaler::state;
+    zero_scaler_destroy => drop::<Scaler>;
     pctx_parse_std => Std::parse;
     pctx_create => WorkersBuilder::build;
     pctx_set_env => Workers::set_env, Workers::remove_env;
@@ -107,10 +121,17 @@ reach! {
     pctx_first_failure => Workers::first_failure;
     pctx_get_result => Workers::result;
     pctx_report => Workers::report;
+    pctx_report_json => Workers::report_json;
     pctx_signal => Workers::signal, Workers::signaller;
     pctx_close => Workers::close;
     pctx_abort => Workers::abort, Workers::aborter;
     pctx_destroy => drop::<Workers>;
+    pctx_register => |name: &str| register_worker(name, |_| Ok(()));
+    pctx_worker_main => worker_main;
+    pctx_return => return_value;
+    pctx_record => || record(|| Ok(()));
+    pctx_record_error => record_error;
+    pctx_record_crashes => record_crashes;
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use ujoin::{
-    Adam, AdamW, DType, Ddp, Division, Error, ErrorKind, GradientKind, Group, Hooks, Join, Joinable, Owner, Params,
-    Reduce, SaveOptions, Sgd, State, Value, Zero,
+    Adadelta, Adagrad, Adam, AdamW, Adamax, DType, Ddp, Division, Error, ErrorKind, GradientKind, Group, Hooks, Join,
+    Joinable, Lamb, Lion, NAdam, Owner, Params, RAdam, Reduce, RmsProp, Rprop, SaveOptions, Sgd, State, Value, Zero,
 };
 
 /// The gradient of batch `b` of rank `r`, for every element.
@@ -416,8 +416,17 @@ fn defaults_are_the_librarys() {
         Zero::builder(&group, Sgd::default()).params(&params).build().unwrap(),
         Zero::builder(&group, Adam::default()).params(&params).build().unwrap(),
         Zero::builder(&group, AdamW::default()).params(&params).build().unwrap(),
+        Zero::builder(&group, Adagrad::default()).params(&params).build().unwrap(),
+        Zero::builder(&group, RmsProp::default()).params(&params).build().unwrap(),
+        Zero::builder(&group, Adadelta::default()).params(&params).build().unwrap(),
+        Zero::builder(&group, Adamax::default()).params(&params).build().unwrap(),
+        Zero::builder(&group, NAdam::default()).params(&params).build().unwrap(),
+        Zero::builder(&group, RAdam::default()).params(&params).build().unwrap(),
+        Zero::builder(&group, Rprop::default()).params(&params).build().unwrap(),
+        Zero::builder(&group, Lamb::default()).params(&params).build().unwrap(),
+        Zero::builder(&group, Lion::default()).params(&params).build().unwrap(),
     ];
-    for (rule, opt) in (2..=4).zip(ours) {
+    for (rule, opt) in (2..=13).zip(ours) {
         for name in opt.hyper_names() {
             assert_eq!(opt.hyper(0, &name).unwrap(), default_of(rule, &name), "{name} of rule {rule}");
         }

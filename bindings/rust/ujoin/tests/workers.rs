@@ -60,7 +60,7 @@ fn the_first_failure_ends_the_others() {
     let victim = workers.result(0).unwrap();
     assert_eq!((victim.state, victim.failed, victim.stopped), (WorkerState::Signaled(15), false, true));
     let report = workers.report().unwrap();
-    assert!(report.contains("rank 5") && report.contains("token 7 is bad"), "{report}");
+    assert!(report.contains("(local_rank: 1)") && report.contains("token 7 is bad"), "{report}");
 }
 
 #[test]
@@ -109,8 +109,10 @@ fn jobs_that_cannot_be() {
     let _deadline = deadline();
     let error = Workers::builder("sh").nprocs(0).build().err().unwrap();
     assert!(error.kind() == ErrorKind::Invalid && error.text().contains("nprocs"), "{error}");
-    let error = Workers::builder("").build().err().unwrap();
-    assert!(error.text().contains("program"), "{error}");
+    let workers = Workers::of_programs().nprocs(2).build().unwrap();
+    workers.set_worker(Some(0), &WorkerSetup::default().program("true")).unwrap();
+    let error = workers.start().unwrap_err();
+    assert!(error.kind() == ErrorKind::Invalid && error.text().contains('1'), "who has none: {error}");
     let workers = Workers::builder("/no/such/program").build().unwrap();
     let error = workers.start().unwrap_err();
     assert_eq!((error.kind(), error.errno()), (ErrorKind::System, Some(2)), "{error}");
