@@ -80,7 +80,8 @@ func NewDDPContext(ctx context.Context, g *Group, params []Param, options *DDPOp
 	pointer := new(uintptr)
 	f := cujoin.DDPCreate(g.r.pointer, int64(arrays.count), address(arrays.names), address(arrays.data),
 		address(arrays.grad), address(arrays.facts), address(arrays.shapes), int64(len(o.Buffers)),
-		address(bufferData), address(bufferFacts), address(facts), cujoin.NewHandle(nil, pinner.Unpin), c.pointer(), unsafe.Pointer(pointer))
+		address(bufferData), address(bufferFacts), address(facts), cujoin.NewHandle(nil, pinner.Unpin), c.pointer(),
+		unsafe.Pointer(pointer))
 	if err := c.end(f); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -28,7 +29,8 @@ func newNet(g *ujoin.Group, options *ujoin.DDPOptions) (*network, error) {
 	n := &network{g: g, a: make([]float32, 4), b: make([]float32, 2), gradA: make([]float32, 4), gradB: make([]float32, 2),
 		unreadied: -1, readyOrder: []int{0, 1}}
 	var err error
-	n.ddp, err = ujoin.NewDDP(g, []ujoin.Param{ujoin.NewParam("a", n.a, n.gradA, 2, 2), ujoin.NewParam("b", n.b, n.gradB)}, options)
+	params := []ujoin.Param{ujoin.NewParam("a", n.a, n.gradA, 2, 2), ujoin.NewParam("b", n.b, n.gradB)}
+	n.ddp, err = ujoin.NewDDP(g, params, options)
 	return n, err
 }
 
@@ -323,13 +325,15 @@ func TestAnIgnoredParameterIsItsRanksOwn(t *testing.T) {
 	ranks(t, 2, func(_ context.Context, g *ujoin.Group) error {
 		own, grad := []float32{float32(g.Rank())}, []float32{float32(g.Rank())}
 		w := []float32{float32(g.Rank())}
-		ddp, err := ujoin.NewDDP(g, []ujoin.Param{ujoin.NewParam("own", own, grad).Ignored(), ujoin.NewParam("w", w, []float32{1})}, nil)
+		params := []ujoin.Param{ujoin.NewParam("own", own, grad).Ignored(), ujoin.NewParam("w", w, []float32{1})}
+		ddp, err := ujoin.NewDDP(g, params, nil)
 		if err != nil {
 			return err
 		}
 		err = ddp.Iteration(1, func(ready func(int)) error { ready(0); ready(1); return nil })
 		gradient, err2 := ujoin.Gradient[float32](ddp, 0)
-		if err := errors.Join(err, err2); err != nil || own[0] != float32(g.Rank()) || grad[0] != own[0] || w[0] != 0 || gradient != nil {
+		if err := errors.Join(err, err2); err != nil || own[0] != float32(g.Rank()) || grad[0] != own[0] || w[0] != 0 ||
+			gradient != nil {
 			return fmt.Errorf("%v %v %v %v: %w", own, grad, w, gradient, err)
 		}
 		return nil
@@ -346,7 +350,8 @@ func TestGradientsInTheLibrarysMemory(t *testing.T) {
 		}
 		grad, err1 := ujoin.Gradient[float64](ddp, 0)
 		other, err2 := ujoin.Gradient[float64](ddp, 1)
-		if err := errors.Join(err1, err2); err != nil || !slices.Equal(grad, []float64{0, 0}) || other[0] != 7 || &other[0] == &kept[0] {
+		if err := errors.Join(err1, err2); err != nil || !slices.Equal(grad, []float64{0, 0}) || other[0] != 7 ||
+			&other[0] == &kept[0] {
 			return fmt.Errorf("%v %v: %w", grad, other, err)
 		}
 		zero, err := ujoin.NewZero(g, ujoin.SGD{LR: 1}, []ujoin.Param{ujoin.NewParam("w", w, grad)}, nil)
@@ -450,4 +455,54 @@ func shadowed(ctx context.Context, where string, rank int) error {
 		}
 		return nil
 	})
+}
+
+// What hooks, rules and output functions refer to is let go when the library says so, also after a failure.
+func TestCallbacksAreForgottenWithTheirObjects(t *testing.T) {
+	freed, g := make(chan string, 8), alone(t)
+	kept := func(name string) *[64]byte {
+		object := new([64]byte)
+		runtime.AddCleanup(object, func(name string) { freed <- name }, name)
+		return object
+	}
+	func() {
+		n, err := newNet(g, nil)
+		ok(t, err)
+		reduce, late, buffer := kept("reduce"), kept("late"), kept("buffer")
+		ok(t, n.ddp.SetCommHook(ujoin.CommHook{Start: func(b *ujoin.Bucket) (ujoin.InFlight, error) {
+			reduce[0]++
+			mine := make([]float64, 1000) // pinned until the library is done with it
+			runtime.AddCleanup(&mine[0], func(name string) { freed <- name }, "work")
+			return ujoin.AllReduceAsync(context.Background(), b.Group, nil, mine, ujoin.Sum)
+		}}))
+		refused(t, n.ddp.SetCommHook(ujoin.CommHook{Start: func(*ujoin.Bucket) (ujoin.InFlight, error) {
+			late[0]++
+			return nil, nil
+		}}), ujoin.ErrState, "")
+		ok(t, n.ddp.SetBufferHook(0, ujoin.CommHook{Start: func(*ujoin.Bucket) (ujoin.InFlight, error) {
+			buffer[0]++
+			return nil, nil
+		}}))
+		ok(t, n.iterate())
+		for name, hyper := range map[string]map[string]float64{"rule": nil, "failed rule": {"unknown": 1}} {
+			object := kept(name)
+			z, err := ujoin.NewZero(g, ujoin.CustomRule{Name: name, Step: func(ujoin.RuleArgs) error { object[0]++; return nil }},
+				[]ujoin.Param{ujoin.NewParam("w", n.a, n.gradA)}, &ujoin.ZeroOptions{Hyper: hyper})
+			if (err == nil) != (hyper == nil) {
+				t.Error(err)
+			}
+			if err == nil {
+				ok(t, z.Step())
+			}
+		}
+		for _, workers := range []int{1, 0} {
+			object := kept("output")
+			_, err := ujoin.NewProcesses(ujoin.Spec{Program: "true", Workers: workers,
+				Output: func(int, ujoin.Std, []byte) error { object[0]++; return nil }})
+			if (err == nil) != (workers == 1) {
+				t.Error(err)
+			}
+		}
+	}()
+	collected(t, "the end of all eight", func() bool { return len(freed) == 8 })
 }

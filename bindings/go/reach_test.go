@@ -80,7 +80,7 @@ var reached = map[string][]any{
 
 	"zero_create":                 {ujoin.NewZero, ujoin.NewZeroContext},
 	"zero_joinable":               {ujoin.Joinable(&ujoin.Zero{})},
-	"zero_step":                   {(*ujoin.Zero).Step, (*ujoin.Zero).StepContext, (*ujoin.Zero).StepWith, (*ujoin.Zero).StepUsing},
+	"zero_step":                   {(*ujoin.Zero).Step, (*ujoin.Zero).StepWith, (*ujoin.Zero).StepUsing},
 	"zero_add_param_group":        {(*ujoin.Zero).AddParamGroup},
 	"zero_group_count":            {(*ujoin.Zero).Groups},
 	"zero_hyper_name":             {(*ujoin.Zero).HyperNames},

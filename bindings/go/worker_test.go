@@ -170,7 +170,8 @@ func TestFunctionsAsWorkers(t *testing.T) {
 		StartMethod: ujoin.StartSpawn})
 	ok(t, p.SetWorker(1, ujoin.Worker{Input: []byte("b\x00c")}))
 	ok(t, finish(t, p))
-	for rank, want := range []string{`0 of 2, ["a" "rank 0"], "", nested false`, `1 of 2, ["a" "rank 1"], "b\x00c", nested false`} {
+	for rank, want := range []string{`0 of 2, ["a" "rank 0"], "", nested false`,
+		`1 of 2, ["a" "rank 1"], "b\x00c", nested false`} {
 		if r := result(t, p, rank); string(r.Value) != want || r.State != ujoin.WorkerExited || r.Message != "" {
 			t.Errorf("%+v", r)
 		}
@@ -308,7 +309,8 @@ func TestAnOutputFunctionThatFails(t *testing.T) {
 
 func TestFiltersAndRotation(t *testing.T) {
 	logs := t.TempDir()
-	cmd := launcher("filter", "i=100; while [ $i -lt 1300 ]; do echo line $i; i=$((i+1)); done; echo keep this >&2; echo not that >&2", logs)
+	const script = "i=100; while [ $i -lt 1300 ]; do echo line $i; i=$((i+1)); done; echo keep this >&2; echo not that >&2"
+	cmd := launcher("filter", script, logs)
 	if text, err := cmd.Output(); err != nil || bytes.Count(text, []byte("\n")) != 2*1200 {
 		t.Fatalf("%d bytes, %v", len(text), err)
 	}
@@ -468,7 +470,8 @@ func TestLimitsUmaskAndPrograms(t *testing.T) {
 	refused(t, job(t, ujoin.Spec{Workers: 2}).Start(within(t)), ujoin.ErrInvalid, "program")
 	p := job(t, ujoin.Spec{Workers: 2})
 	show := []string{"-c", "ulimit -n; ulimit -c; umask"}
-	ok(t, p.SetWorker(0, ujoin.Worker{Program: "sh", Args: show, Limits: map[string]float64{"nofile": 77, "core": 0}, Umask: &umask}))
+	limits := map[string]float64{"nofile": 77, "core": 0}
+	ok(t, p.SetWorker(0, ujoin.Worker{Program: "sh", Args: show, Limits: limits, Umask: &umask}))
 	ok(t, p.SetWorker(1, ujoin.Worker{Program: "echo", Args: []string{"other"}}))
 	ok(t, finish(t, p))
 	if a, b := stdout(t, p, 0), stdout(t, p, 1); a != "77\n0\n0027\n" || b != "other\n" {

@@ -61,7 +61,8 @@ func (p *zeroPins) release() {
 
 // NewZero makes an optimizer whose state is sharded over the group. Parameters and gradients, of any floating-point type,
 // stay pinned until some time after Close; state of 16-bit parameters is float32. Whole parameters, largest first, go to
-// the rank with the fewest elements so far. Collective. ErrInvalid: no parameters, two with one name, an unknown hyper-parameter; ErrMismatch: ranks differ.
+// the rank with the fewest elements so far. Collective. ErrInvalid: no parameters, two with one name, an unknown
+// hyper-parameter; ErrMismatch: ranks differ.
 func NewZero(g *Group, rule Rule, params []Param, options *ZeroOptions) (*Zero, error) {
 	return NewZeroContext(context.Background(), g, rule, params, options)
 }
@@ -147,8 +148,8 @@ func (z *Zero) waiting(ctx context.Context, op string, how int, run func(c call)
 
 // Step updates the parameters: each rank its shard, then all get the new values. Parameters that are frozen or without
 // gradient are skipped. Collective. ErrMismatch: ranks differ in hyper-parameters; ErrCallback: the program's rule failed. A
-// joined rank adapts the scaler that it gave to its last step. After a failure in the middle, step and save refuse (ErrState)
-// until parameters and state are loaded anew.
+// joined rank adapts the scaler that it gave to its last step. After a failure in the middle, step and save refuse
+// (ErrState) until parameters and state are loaded anew.
 func (z *Zero) Step() error { return z.StepContext(context.Background()) }
 
 // StepContext is Step with a context.

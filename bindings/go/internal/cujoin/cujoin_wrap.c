@@ -301,7 +301,9 @@ static ujoin_status rule_init(void *user, const ujoin_rule_args *args) {
 static ujoin_status output(void *user, int32_t rank, ujoin_std stream, const char *data, size_t size) {
     return ujoinGoOutput((uintptr_t)user, rank, stream, (char *)data, size, current_call);
 }
-static ujoin_status worker(void *user, const ujoin_worker_args *args) { return ujoinGoWorker((uintptr_t)user, (void *)args); }
+static ujoin_status worker(void *user, const ujoin_worker_args *args) {
+    return ujoinGoWorker((uintptr_t)user, (void *)args);
+}
 static void release(void *user) { ujoinGoRelease((uintptr_t)user); }
 static void release_if(uintptr_t user) {
     if (user) release((void *)user);
