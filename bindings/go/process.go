@@ -293,7 +293,8 @@ func (p *Processes) Result(rank int) (WorkerResult, error) {
 	return WorkerResult{State: WorkerState(r.State), Rank: int(r.Rank), PID: int(r.PID), ExitCode: int(r.ExitCode),
 		Signal: syscall.Signal(r.Signal), Failed: r.Failed, Stopped: r.Stopped, Containment: Containment(r.Containment),
 		Start: clock(r.StartNs), End: clock(r.EndNs), FailedAt: clock(r.FailedNs), LastOutput: clock(r.LastOutputNs),
-		UserTime: micros(r.UserUs), SystemTime: micros(r.SystemUs), PeakBytes: r.PeakBytes, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
+		UserTime: micros(r.UserUs), SystemTime: micros(r.SystemUs), PeakBytes: r.PeakBytes,
+		StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
 		Dropped: r.DroppedLines, Value: r.Value, Message: r.Message, Traceback: r.Traceback, StdoutPath: r.StdoutPath,
 		StderrPath: r.StderrPath, ErrorPath: r.ErrorPath}, nil
 }
