@@ -292,6 +292,14 @@ func block(texts []string) []byte {
 // address of a slice's memory; nil of nil.
 func address[T any](slice []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(slice)) }
 
+func ints[T int32 | int64 | uint64](raw []T) []int {
+	var list []int
+	for _, n := range raw {
+		list = append(list, int(n))
+	}
+	return list
+}
+
 func flag(on bool) int64 {
 	if on {
 		return 1

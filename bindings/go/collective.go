@@ -163,6 +163,33 @@ func (w *Work[T]) Test() (done bool, err error) {
 	return true, errorOf(f, nil)
 }
 
+// Contributors is the ranks that contributed to a completed operation, ascending: all, unless joined ranks shadowed it. nil
+// while it is in flight, and if it failed.
+func (w *Work[T]) Contributors() []int {
+	if w.w.r.share("Work.Contributors") != nil {
+		return nil
+	}
+	defer w.w.r.unshare()
+	raw := make([]int32, cujoin.WorkContributors(w.w.r.pointer, nil, 0))
+	cujoin.WorkContributors(w.w.r.pointer, address(raw), int64(len(raw)))
+	return ints(raw)
+}
+
+// handOver gives the handle up to the library; 0 of nil.
+func (w *Work[T]) handOver() (uintptr, error) {
+	if w == nil {
+		return 0, nil
+	}
+	if err := w.w.r.enter("Work"); err != nil {
+		return 0, err
+	}
+	w.w.settled.Store(true)
+	w.w.r.destroy = func(uintptr) {} // no longer ours
+	w.w.r.close()
+	w.w.r.leave()
+	return w.w.r.pointer, nil
+}
+
 // Abort gives the operation up; it ends with ErrAborted on every rank, and its group is broken.
 func (w *Work[T]) Abort() {
 	if w.w.r.share("Work.Abort") == nil {

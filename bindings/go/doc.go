@@ -48,17 +48,24 @@
 // # Memory
 //
 // Slices are used where they lie, without a copy. Those of a DDP, a Zero or work in flight are pinned until the library
-// says that it is done with them, whatever becomes of the Go objects. Do not touch memory of work in flight.
+// says that it is done with them, whatever becomes of the Go objects. Do not touch memory of work in flight. What Gradient
+// (with BucketView), BucketData and RuleArrays give is not Go's memory: it is gone with the DDP, or after the hook's call.
 //
 // # Goroutines
 //
 // Objects may be used from any goroutine, by one call at a time: a second one gets ErrState. Free of that are the methods
-// Abort, Kill, Test, Stop, Ready, Signal, and the getters without an error. Close may be called at any time and twice; what
-// is in use is closed at the end of the call.
+// Abort, Kill, Test, Contributors, Stop, Ready, Signal, Gradient, and the getters without an error. Close may be called
+// at any time and twice; what is in use is closed at the end of the call.
 //
 // # Callbacks
 //
-// Hooks and closures run on the goroutine of the call that runs them. An error they return is wrapped by that call's error;
-// a panic ends the call on all ranks, and goes on out of that call with the same value. runtime.Goexit (testing's FailNow)
-// in a callback ends the program: C functions are on the stack.
+// Hooks, rules, closures and output functions run on the goroutine of the call that runs them. An error they return
+// is wrapped by that call's error; a panic ends the call on all ranks, and goes on out of that call with the same value.
+// runtime.Goexit (testing's FailNow) in a callback ends the program: C functions are on the stack. What a callback refers to
+// lives as long as its object; an object that its own callback refers to is not found by the collector: close it.
+//
+// # Functions as workers
+//
+// Processes run programs, and functions of this program, each in a process of its own: name them with Register, and call
+// WorkerMain first in main. The program is executed again for each worker. A fork cannot be had: Go's threads are lost.
 package ujoin

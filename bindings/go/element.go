@@ -100,17 +100,36 @@ type Param struct {
 	data, grad unsafe.Pointer
 	count      int
 	dtype      DType
+	gradType   DType
+	flags      ParamFlag
 	shape      []int
 }
 
 // NewParam describes a parameter: a unique name ("" = its index), its values and its gradient of the same length (nil: none
 // yet), row by row, and its shape (none: one dimension). It panics if data and grad differ in length.
 func NewParam[T Float](name string, data, grad []T, shape ...int) Param {
+	return NewMixedParam(name, data, grad, shape...)
+}
+
+// NewMixedParam is NewParam with a gradient of another type, for a Zero: a DDP wants one type for both.
+func NewMixedParam[T, G Float](name string, data []T, grad []G, shape ...int) Param {
 	if grad != nil && len(grad) != len(data) {
 		panic(fmt.Sprintf("ujoin: NewParam: parameter %s has %d elements, its gradient %d", strconv.Quote(name), len(data),
 			len(grad)))
 	}
-	return Param{name, address(data), address(grad), len(data), dtypeOf[T](), append([]int(nil), shape...)}
+	return Param{name, address(data), address(grad), len(data), dtypeOf[T](), dtypeOf[G](), 0, append([]int(nil), shape...)}
+}
+
+// Frozen is the parameter, for a Zero not to train for now: see Zero.SetFrozen.
+func (p Param) Frozen() Param {
+	p.flags |= ParamFrozen
+	return p
+}
+
+// Ignored is the parameter, for a DDP to leave alone: it is neither verified nor broadcast nor reduced.
+func (p Param) Ignored() Param {
+	p.flags |= ParamIgnored
+	return p
 }
 
 // Name as given to NewParam.
@@ -119,7 +138,7 @@ func (p Param) Name() string { return p.name }
 // Len is the number of elements.
 func (p Param) Len() int { return p.count }
 
-// DType is the elements' type.
+// DType is the type of the values.
 func (p Param) DType() DType { return p.dtype }
 
 // paramArrays is parameters as the wrapper takes them. The memory they point to must be pinned.
@@ -127,7 +146,7 @@ type paramArrays struct {
 	count      int
 	names      []byte
 	data, grad []unsafe.Pointer
-	facts      []int64 // count, type and number of dimensions of each
+	facts      []int64 // count, type, gradient's type, flags and number of dimensions of each
 	shapes     []int64
 }
 
@@ -137,7 +156,7 @@ func arraysOf(op string, params []Param) (paramArrays, error) {
 	names := make([]string, n)
 	for i, p := range params {
 		names[i], a.data[i], a.grad[i] = p.name, p.data, p.grad
-		a.facts = append(a.facts, int64(p.count), int64(p.dtype), int64(len(p.shape)))
+		a.facts = append(a.facts, int64(p.count), int64(p.dtype), int64(p.gradType), int64(p.flags), int64(len(p.shape)))
 		for _, extent := range p.shape {
 			a.shapes = append(a.shapes, int64(extent))
 		}
@@ -152,4 +171,32 @@ func pinParams(pinner *runtime.Pinner, params []Param) {
 		pin(pinner, p.data)
 		pin(pinner, p.grad)
 	}
+}
+
+// ---------------------------------------------------------------------------------------------------------------- buffers
+
+// Buffer is memory that a DDP keeps equal on all ranks without training it, such as running statistics.
+type Buffer struct {
+	data  unsafe.Pointer
+	count int
+	dtype DType
+}
+
+// NewBuffer describes a buffer of any type, where it lies.
+func NewBuffer[T Element](data []T) Buffer { return Buffer{address(data), len(data), dtypeOf[T]()} }
+
+// bufferArrays is buffers as the wrapper takes them: pointers, then count and type of each. The memory must be pinned.
+func bufferArrays(buffers []Buffer) (data []unsafe.Pointer, facts []int64) {
+	for _, b := range buffers {
+		data, facts = append(data, b.data), append(facts, int64(b.count), int64(b.dtype))
+	}
+	return append(data, nil), append(facts, 0) // never empty
+}
+
+// slice is memory as elements of a type; nil: it holds others.
+func slice[T Element](data unsafe.Pointer, count int, dtype DType) ([]T, bool) {
+	if dtype != dtypeOf[T]() {
+		return nil, false
+	}
+	return unsafe.Slice((*T)(data), count), true
 }

@@ -33,6 +33,7 @@ type GroupOptions struct {
 	WorldSize         int           //
 	Timeout           time.Duration // deadline of a collective; default: variable UJOIN_TIMEOUT_MS, else 10 minutes
 	RendezvousTimeout time.Duration // default 5 minutes; the context's deadline if that is nearer
+	ShadowCollectives bool          // a joined rank shadows the program's own collectives: see JoinContext.Start
 }
 
 // NewGroup makes a group: ranks meet, agree on a backend, attach. options nil: by the environment, as ujoin-run sets it.
@@ -61,7 +62,7 @@ func NewGroup(ctx context.Context, options *GroupOptions) (*Group, error) {
 	}
 	pointer := new(uintptr)
 	f := cujoin.GroupCreate(o.Rendezvous, o.Backend, o.Name, store, o.Rank, o.WorldSize, millisOption(o.Timeout),
-		opMillis(ctx, o.RendezvousTimeout), c.pointer(), unsafe.Pointer(pointer))
+		opMillis(ctx, o.RendezvousTimeout), int(flag(o.ShadowCollectives)), c.pointer(), unsafe.Pointer(pointer))
 	if err := c.end(f); err != nil {
 		return nil, err
 	}

@@ -245,6 +245,12 @@ func (j *JoinContext) Run(ctx context.Context, body func() error) error {
 
 // Start begins a pass over the inputs and arms the joinables until Finish or Abort. One armed context per group.
 // Collective; does not wait for the others.
+//
+// On a group with ShadowCollectives a joined rank also takes part in what the program itself calls there between Start and
+// Finish, and no hook does: it adds nothing to an AllReduce or ReduceScatter, and its part of an AllGather is left as it
+// was (Work.Contributors has the ranks whose parts are there). A Broadcast whose root has joined is ErrState on every rank.
+// All others issue these calls in the same order among the uses. Without ShadowCollectives such a call is ErrMismatch on
+// every rank once one has joined.
 func (j *JoinContext) Start() error {
 	const op = "JoinContext.Start"
 	if err := j.r.enter(op); err != nil {
@@ -255,7 +261,9 @@ func (j *JoinContext) Start() error {
 }
 
 // Finish: this rank has no more inputs. Works for the others, one main hook per use of theirs, until all have joined; then
-// runs the post hooks and disarms. The context can be started again. Collective.
+// runs the post hooks and disarms. The context can be started again. Collective. ErrMismatch: contexts of different
+// joinables or options, a joinable that was used too often or too rarely (named, with rank and round), loop and hooks that
+// differ in their collectives.
 func (j *JoinContext) Finish(ctx context.Context) error {
 	const op = "JoinContext.Finish"
 	c, err := j.r.begin(ctx, op, hooks)

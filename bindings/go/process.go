@@ -5,6 +5,7 @@ package ujoin
 import (
 	"context"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 	"unsafe"
@@ -16,11 +17,12 @@ import (
 type Spec struct {
 	Name         string        // for prefixes and the report; default "worker"
 	Program      string        // path, or name in PATH; no shell
+	Function     string        // instead: a name given to Register, or "library.so:symbol" (an ujoin_worker_fn)
 	Args         []string      // without the program's name; ${local_rank} is replaced
 	Workers      int           // how many; their index is "rank" here
 	LogDir       string        // default: a fresh temporary one if a file is needed; "/dev/null" = no files
 	RunID        string        // default: random
-	Prefix       string        // of console lines: ${role_name}, ${rank}, ${local_rank}; default "[name<rank>]: "
+	Prefix       string        // of console lines: ${role_name}, ${rank}, ${local_rank}, ${time}; default "[name<rank>]: "
 	Grace        time.Duration // between the polite signal and SIGKILL; default 30 s
 	Drain        time.Duration // for output that a grandchild still holds after a worker's end; default 1 s
 	PartialLine  time.Duration // an unfinished line goes to the console after this; default 200 ms
@@ -30,7 +32,24 @@ type Spec struct {
 	Tee          Std           // streams that go to both
 	Containment  Containment   // how workers and their descendants are held
 	SameSession  bool          // stay on the terminal (one worker, for debuggers)
+
+	StartMethod   StartMethod   // of functions; Go's runtime has threads, which a fork loses: only StartSpawn
+	ConsoleRanks  []int         // only these on the console, others to their files or nowhere; nil = all
+	StdoutFilters []string      // console lines with one of these also go to filtered_stdout.log of the attempt
+	StderrFilters []string      // likewise
+	Output        OutputFunc    // gets the lines of all streams, besides files and instead of an untouched console stream
+	Console       ConsolePolicy // when the console is slower than the workers; default ConsoleBlock
+	Binding       Binding       // placement on processors; default none
+	RotateBytes   uint64        // a log file of this size becomes <name>.1, and a new one is begun; 0 = never
+	RotateKeep    int           // old log files kept per stream; default 1; negative = none
+	NoErrorFile   bool          // workers get no path for error.json
+	NoColour      bool          // by default prefixes are coloured if the console is a terminal (and NO_COLOR is unset)
 }
+
+// OutputFunc receives output of a worker: whole lines with their ends, or parts of 64 KiB, good for the call; stream is
+// StdOut or StdErr. Runs on the goroutine in Wait, Stop or Close; meanwhile at most 1 MiB is kept, then the workers wait. An
+// error or a panic ends that call. It may not use its Processes.
+type OutputFunc func(rank int, stream Std, data []byte) error
 
 // Worker is what one worker has of its own; a zero field leaves the job's.
 type Worker struct {
@@ -39,6 +58,14 @@ type Worker struct {
 	Directory string   // working directory
 	Redirects Std      // counts with StdSet, or if not 0
 	Tee       Std
+
+	Input     []byte             // for a function worker
+	StdinFrom Stdin              // default: /dev/null, or what of the next two is given
+	Stdin     []byte             // with StdinBytes
+	StdinPath string             // with StdinFile
+	CPUs      []int              // processors, with BindingList; memory comes from their nodes
+	Limits    map[string]float64 // resource limits: "nofile": 4096, "core": 0; math.Inf(1) = unlimited
+	Umask     *int
 }
 
 // ParseStd reads "3" (all ranks) or "0:1,12:3" (rank:value) into one value per worker; ranks that are not named get
@@ -66,26 +93,50 @@ type Processes struct {
 	r     *ref
 	grace time.Duration
 	size  int
+	hooks int // `hooks` if output goes to a function of the program's
 }
 
-// NewProcesses describes a job; starts nothing. ErrInvalid: no program, no workers, unknown values.
+// NewProcesses describes a job; starts nothing. A job without program and function needs a program for every worker
+// (SetWorker). ErrInvalid: both program and function, no workers, unknown values.
 func NewProcesses(spec Spec) (*Processes, error) {
 	const op = "NewProcesses"
-	texts := []string{spec.Name, spec.Program, spec.LogDir, spec.RunID, spec.Prefix}
-	if err := checkText(op, append(texts[:len(texts):len(texts)], spec.Args...)...); err != nil {
+	texts := []string{spec.Name, spec.Program, spec.LogDir, spec.RunID, spec.Prefix, spec.Function}
+	if err := checkText(op, slices.Concat(texts, spec.Args, spec.StdoutFilters, spec.StderrFilters)...); err != nil {
 		return nil, err
+	}
+	if spec.StartMethod == StartFork || spec.StartMethod == StartForkserver {
+		return nil, failed(StatusUnsupported, op, "StartMethod: a fork of a Go program has lost its runtime's threads; only "+
+			"StartSpawn is possible")
 	}
 	facts := []int64{millisOption(spec.Grace), millisOption(spec.Drain), millisOption(spec.PartialLine),
 		int64(spec.Workers), int64(spec.FirstRank), int64(spec.RestartCount), int64(spec.Redirects), int64(spec.Tee),
-		int64(spec.Containment), flag(spec.SameSession)}
+		int64(spec.Containment), flag(spec.SameSession), int64(spec.RotateBytes), int64(spec.RotateKeep),
+		int64(spec.StartMethod), int64(spec.Console), int64(spec.Binding), flag(spec.NoErrorFile), flag(spec.NoColour)}
 	list, args, pointer := block(texts), block(spec.Args), new(uintptr)
-	f := cujoin.PctxCreate(address(list), address(args), int64(len(spec.Args)), address(facts), unsafe.Pointer(pointer))
+	ranks, out, err := numbers32(spec.ConsoleRanks), block(spec.StdoutFilters), block(spec.StderrFilters)
+	user, how := uint64(0), plain
+	if spec.Output != nil {
+		how, user = hooks, cujoin.NewHandle(cujoin.OutputFunc(func(rank, stream int32, data []byte) error {
+			return spec.Output(int(rank), Std(stream), data)
+		}), nil)
+	}
+	f := cujoin.PctxCreate(address(list), address(args), int64(len(spec.Args)), address(facts), address(ranks),
+		int64(len(ranks)), address(out), int64(len(spec.StdoutFilters)), address(err), int64(len(spec.StderrFilters)), user,
+		unsafe.Pointer(pointer))
 	if f != nil {
 		return nil, errorOf(f, nil)
 	}
-	p := &Processes{newRef("process context", *pointer, cujoin.PctxDestroy), spec.Grace, spec.Workers}
+	p := &Processes{newRef("process context", *pointer, cujoin.PctxDestroy), spec.Grace, spec.Workers, how}
 	runtime.AddCleanup(p, (*ref).close, p.r)
 	return p, nil
+}
+
+func numbers32(list []int) []int32 {
+	var raw []int32
+	for _, n := range list {
+		raw = append(raw, int32(n))
+	}
+	return raw
 }
 
 // alone runs a call that must be alone on the handle.
@@ -118,21 +169,48 @@ func (p *Processes) env(rank int, name, value string, unset bool) error {
 	})
 }
 
-// SetWorker gives one worker (or AllWorkers) a program, arguments, a directory or redirections of its own. Before Start.
+// SetWorker gives one worker (or AllWorkers) a program, arguments, directory, stdin, processors, limits or redirections of
+// its own. Before Start.
 func (p *Processes) SetWorker(rank int, worker Worker) error {
 	const op = "Processes.SetWorker"
-	if err := checkText(op, append([]string{worker.Program, worker.Directory}, worker.Args...)...); err != nil {
+	texts := []string{worker.Program, worker.Directory, worker.StdinPath}
+	if err := checkText(op, slices.Concat(texts, worker.Args)...); err != nil {
 		return err
 	}
-	args := block(worker.Args)
+	names, limits, err := hypers(op, worker.Limits)
+	if err != nil {
+		return err
+	}
+	umask := 0
+	if worker.Umask != nil {
+		umask = *worker.Umask
+	}
+	facts := []int64{int64(worker.Redirects), int64(worker.Tee), int64(worker.stdinFrom()), flag(worker.Umask != nil),
+		int64(umask), flag(worker.Args != nil)}
+	list, args, cpus := block(texts), block(worker.Args), numbers32(worker.CPUs)
 	return p.alone(op, func() *cujoin.Failure {
-		return cujoin.PctxSetWorker(p.r.pointer, rank, worker.Program, address(args), int64(len(worker.Args)),
-			int(flag(worker.Args != nil)), worker.Directory, int(worker.Redirects), int(worker.Tee))
+		return cujoin.PctxSetWorker(p.r.pointer, rank, address(list), address(args), int64(len(worker.Args)), address(facts),
+			address(worker.Input), int64(len(worker.Input)), address(worker.Stdin), int64(len(worker.Stdin)), address(cpus),
+			int64(len(cpus)), address(names), address(limits), int64(len(worker.Limits)))
 	})
 }
 
+func (w Worker) stdinFrom() Stdin {
+	switch {
+	case w.StdinFrom != 0:
+		return w.StdinFrom
+	case w.Stdin != nil:
+		return StdinBytes
+	case w.StdinPath != "":
+		return StdinFile
+	}
+	return 0
+}
+
 // Start starts all workers, or none. ErrSystem: which one could not be executed and why (Errno); those started before it
-// are gone. ErrState: started before. Installs no signal handler and waits for no other child of this process.
+// are gone. ErrState: started before, or this is a function worker that has not passed
+// WorkerMain. ErrInvalid: workers without a program. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE
+// set. Installs no signal handler and waits for no other child of this process.
 func (p *Processes) Start(ctx context.Context) error {
 	const op = "Processes.Start"
 	c, err := p.r.begin(ctx, op, plain)
@@ -145,10 +223,10 @@ func (p *Processes) Start(ctx context.Context) error {
 
 // Wait waits until all workers have ended well (nil), or one has failed and the others have been ended because of it
 // (ErrChildFailed; see Report). ErrPending: neither before the context's end; the workers go on. All output is delivered
-// before a final answer, and a later call answers the same.
+// before a final answer, and a later call answers the same. Runs Spec.Output.
 func (p *Processes) Wait(ctx context.Context) error {
 	const op = "Processes.Wait"
-	c, err := p.r.begin(ctx, op, timed)
+	c, err := p.r.begin(ctx, op, timed|p.hooks)
 	if err != nil {
 		return err
 	}
@@ -186,14 +264,20 @@ type WorkerResult struct {
 	Containment Containment    // in force
 	Start       time.Time
 	End         time.Time // zero while it runs
+	FailedAt    time.Time // of a failed or stopped one: the time in its error file, else End; zero otherwise
 	LastOutput  time.Time // zero if there was none
 	UserTime    time.Duration
 	SystemTime  time.Duration
 	PeakBytes   uint64 // resident memory
 	StdoutBytes uint64
 	StderrBytes uint64
+	Dropped     uint64 // lines of the console
+	Value       []byte // what a function worker returned; nil if nothing
+	Message     string // of error.json, else of the signal, else how to get one; "" if it did not fail
+	Traceback   string // of error.json, else the last lines of stderr, or ""
 	StdoutPath  string // "" if there is no file
 	StderrPath  string
+	ErrorPath   string // of the error.json that it wrote; "" if it wrote none
 }
 
 // Result is what is known of a worker, at any time.
@@ -208,9 +292,11 @@ func (p *Processes) Result(rank int) (WorkerResult, error) {
 	}
 	return WorkerResult{State: WorkerState(r.State), Rank: int(r.Rank), PID: int(r.PID), ExitCode: int(r.ExitCode),
 		Signal: syscall.Signal(r.Signal), Failed: r.Failed, Stopped: r.Stopped, Containment: Containment(r.Containment),
-		Start: clock(r.StartNs), End: clock(r.EndNs), LastOutput: clock(r.LastOutputNs), UserTime: micros(r.UserUs),
-		SystemTime: micros(r.SystemUs), PeakBytes: r.PeakBytes, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
-		StdoutPath: r.StdoutPath, StderrPath: r.StderrPath}, nil
+		Start: clock(r.StartNs), End: clock(r.EndNs), FailedAt: clock(r.FailedNs), LastOutput: clock(r.LastOutputNs),
+		UserTime: micros(r.UserUs), SystemTime: micros(r.SystemUs), PeakBytes: r.PeakBytes,
+		StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
+		Dropped: r.DroppedLines, Value: r.Value, Message: r.Message, Traceback: r.Traceback, StdoutPath: r.StdoutPath,
+		StderrPath: r.StderrPath, ErrorPath: r.ErrorPath}, nil
 }
 
 func clock(ns int64) time.Time {
@@ -220,8 +306,19 @@ func clock(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// Report is the failure for a person: first cause with rank, signal or exit code, last lines of its stderr where a file has
-// them; then the others. "" if nothing failed.
+// ReportJSON is all results as one JSON object: name, run_id, first_failure (a rank or null) and workers, a list by rank
+// (times in seconds since 1970, signal by name, no values). "" when closed.
+func (p *Processes) ReportJSON() string {
+	text := ""
+	_ = p.alone("Processes.ReportJSON", func() *cujoin.Failure {
+		text = cujoin.PctxReportJSON(p.r.pointer)
+		return nil
+	})
+	return text
+}
+
+// Report is the failure for a person: the other failures, then the first cause with time, host, rank, exit code, error file,
+// and its traceback, message or last lines of stderr. "" if nothing failed.
 func (p *Processes) Report() string {
 	text := ""
 	_ = p.alone("Processes.Report", func() *cujoin.Failure {
@@ -242,11 +339,11 @@ func (p *Processes) Signal(rank int, signal syscall.Signal) error {
 }
 
 // Stop ends all workers: signal (0 = SIGTERM) to their groups, SIGKILL to what is left after the grace (0 = at once), then
-// reads the rest of the output. May be repeated. ErrPending: the console does not take the
-// output; ErrTimeout: a worker cannot be killed.
+// reads the rest of the output. May be repeated. ErrPending: the console does not take the output; ErrTimeout: a worker
+// cannot be killed. Runs Spec.Output.
 func (p *Processes) Stop(ctx context.Context, signal syscall.Signal, grace time.Duration) error {
 	const op = "Processes.Stop"
-	c, err := p.r.begin(ctx, op, plain)
+	c, err := p.r.begin(ctx, op, p.hooks)
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,9 @@ func TestTheFirstFailureAndItsVictims(t *testing.T) {
 		victim.State != ujoin.WorkerSignaled || victim.Signal != syscall.SIGTERM {
 		t.Fatalf("%+v\n%+v", first, victim)
 	}
-	if report := p.Report(); !strings.Contains(report, "rank 1") || !strings.Contains(report, "out of range") {
+	report := p.Report()
+	_, cause, _ := strings.Cut(report, "Root Cause")
+	if !strings.Contains(cause, "rank      : 1 ") || !strings.Contains(cause, "out of range") {
 		t.Fatal(report)
 	}
 }

@@ -5,7 +5,6 @@ package ujoin
 import (
 	"context"
 	"fmt"
-	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -14,66 +13,15 @@ import (
 	"ujoin.dev/go/internal/cujoin"
 )
 
-// None is the number 0 in the fields of SGD, Adam and AdamW, where a field that is left out has the rule's default.
-const None = math.SmallestNonzeroFloat64
-
-// Rule is an update rule with its hyper-parameters: SGD, Adam or AdamW.
-type Rule interface {
-	rule() (Optimizer, map[string]float64)
-}
-
-// SGD is stochastic gradient descent. Defaults: LR 1e-3, all else 0.
-type SGD struct {
-	LR, Momentum, Dampening, WeightDecay float64
-	Nesterov, Maximize                   bool
-}
-
-// Adam defaults: LR 1e-3, Beta1 0.9, Beta2 0.999, Eps 1e-8, WeightDecay 0.
-type Adam struct {
-	LR, Beta1, Beta2, Eps, WeightDecay float64
-	AMSGrad, Maximize                  bool
-}
-
-// AdamW is Adam with decoupled weight decay. Defaults as Adam, but WeightDecay 0.01.
-type AdamW struct {
-	LR, Beta1, Beta2, Eps, WeightDecay float64
-	AMSGrad, Maximize                  bool
-}
-
-func (o SGD) rule() (Optimizer, map[string]float64) {
-	return OptimizerSGD, setHypers(map[string]float64{"lr": o.LR, "momentum": o.Momentum, "dampening": o.Dampening,
-		"weight_decay": o.WeightDecay, "nesterov": number(o.Nesterov), "maximize": number(o.Maximize)})
-}
-
-func (o Adam) rule() (Optimizer, map[string]float64) {
-	return OptimizerAdam, setHypers(map[string]float64{"lr": o.LR, "beta1": o.Beta1, "beta2": o.Beta2, "eps": o.Eps,
-		"weight_decay": o.WeightDecay, "amsgrad": number(o.AMSGrad), "maximize": number(o.Maximize)})
-}
-
-func (o AdamW) rule() (Optimizer, map[string]float64) {
-	_, values := Adam(o).rule()
-	return OptimizerAdamW, values
-}
-
-func number(on bool) float64 { return float64(flag(on)) }
-
-// setHypers leaves out what was not set.
-func setHypers(values map[string]float64) map[string]float64 {
-	for name, value := range values {
-		switch value {
-		case 0:
-			delete(values, name)
-		case None:
-			values[name] = 0
-		}
-	}
-	return values
-}
-
 // ZeroOptions of NewZero; the zero value of a field is its default.
 type ZeroOptions struct {
 	Hyper       map[string]float64 // by name, over what the rule's struct says
 	IdleTimeout time.Duration      // without progress of the peers; default: none
+
+	Seed               uint64 // of stochastic rounding; results do not depend on the number of ranks
+	BalanceTrainable   bool   // frozen parameters do not count in the balance
+	NoMasterCopy       bool   // 16-bit parameters are updated without a float32 copy of their values
+	StochasticRounding bool   // of BFloat16 without a master copy: up or down at random, right on average
 }
 
 // Zero is an optimizer whose state is sharded over the group.
@@ -81,6 +29,7 @@ type Zero struct {
 	r     *ref
 	pins  *zeroPins
 	types []Param // of all parameters, without their memory
+	hooks int     // `hooks` if the rule is the program's own
 }
 
 // zeroPins is the memory that an optimizer borrows. The library's notice frees it.
@@ -110,9 +59,10 @@ func (p *zeroPins) release() {
 	p.grads = nil
 }
 
-// NewZero makes an optimizer whose state is sharded over the group. Parameters (float32 or float64) and gradients stay
-// pinned until some time after Close. Whole parameters, largest first, go to the rank with the fewest elements so far.
-// Collective. ErrInvalid: no parameters, two with one name, an unknown hyper-parameter; ErrMismatch: ranks differ.
+// NewZero makes an optimizer whose state is sharded over the group. Parameters and gradients, of any floating-point type,
+// stay pinned until some time after Close; state of 16-bit parameters is float32. Whole parameters, largest first, go to
+// the rank with the fewest elements so far. Collective. ErrInvalid: no parameters, two with one name, an unknown
+// hyper-parameter; ErrMismatch: ranks differ.
 func NewZero(g *Group, rule Rule, params []Param, options *ZeroOptions) (*Zero, error) {
 	return NewZeroContext(context.Background(), g, rule, params, options)
 }
@@ -135,6 +85,10 @@ func NewZeroContext(ctx context.Context, g *Group, rule Rule, params []Param, op
 	if err != nil {
 		return nil, err
 	}
+	own, err := ownRuleOf(op, rule)
+	if err != nil {
+		return nil, err
+	}
 	a, err := arraysOf(op, params)
 	if err != nil {
 		return nil, err
@@ -146,14 +100,19 @@ func NewZeroContext(ctx context.Context, g *Group, rule Rule, params []Param, op
 	defer g.r.leave()
 	pins := &zeroPins{grads: map[int]*runtime.Pinner{}}
 	pins.add(params)
+	facts := []int64{millisOption(o.IdleTimeout), int64(o.Seed), flag(o.BalanceTrainable), flag(o.NoMasterCopy),
+		flag(o.StochasticRounding)}
 	pointer := new(uintptr)
 	f := cujoin.ZeroCreate(g.r.pointer, int(optimizer), int64(a.count), address(a.names), address(a.data), address(a.grad),
 		address(a.facts), address(a.shapes), address(names), address(numbers), int64(len(values)),
-		millisOption(o.IdleTimeout), cujoin.NewHandle(nil, pins.release), c.pointer(), unsafe.Pointer(pointer))
+		address(facts), own.name, address(own.states), int64(own.funcs.Counts[0]), address(own.hyperNames),
+		address(own.hyperValues), int64(own.funcs.Counts[1]), int(flag(own.funcs.Init != nil)), own.handle(),
+		cujoin.NewHandle(nil, pins.release), c.pointer(), unsafe.Pointer(pointer))
 	if err := c.end(f); err != nil {
 		return nil, err
 	}
-	z := &Zero{r: g.family.adopt(newRef("Zero", *pointer, cujoin.ZeroDestroy)), pins: pins, types: typesOf(params)}
+	z := &Zero{r: g.family.adopt(newRef("Zero", *pointer, cujoin.ZeroDestroy)), pins: pins, types: typesOf(params),
+		hooks: own.how()}
 	runtime.AddCleanup(z, (*ref).close, z.r)
 	return z, nil
 }
@@ -161,7 +120,7 @@ func NewZeroContext(ctx context.Context, g *Group, rule Rule, params []Param, op
 func typesOf(params []Param) []Param {
 	types := make([]Param, len(params))
 	for i, p := range params {
-		types[i] = Param{name: p.name, count: p.count, dtype: p.dtype}
+		types[i] = Param{name: p.name, count: p.count, dtype: p.dtype, gradType: p.gradType}
 	}
 	return types
 }
@@ -187,20 +146,21 @@ func (z *Zero) waiting(ctx context.Context, op string, how int, run func(c call)
 	return c.end(run(c))
 }
 
-// Step updates the parameters: each rank its shard, then all get the new values. Parameters without gradient are skipped.
-// Collective. ErrMismatch: ranks differ in hyper-parameters. After a failure in the middle, step and save refuse (ErrState)
-// until parameters and state are loaded anew.
+// Step updates the parameters: each rank its shard, then all get the new values. Parameters that are frozen or without
+// gradient are skipped. Collective. ErrMismatch: ranks differ in hyper-parameters; ErrCallback: the program's rule failed. A
+// joined rank adapts the scaler that it gave to its last step. After a failure in the middle, step and save refuse
+// (ErrState) until parameters and state are loaded anew.
 func (z *Zero) Step() error { return z.StepContext(context.Background()) }
 
 // StepContext is Step with a context.
 func (z *Zero) StepContext(ctx context.Context) error {
 	const op = "Zero.Step"
-	c, err := z.r.begin(ctx, op, plain)
+	c, err := z.r.begin(ctx, op, z.hooks)
 	if err != nil {
 		return err
 	}
 	defer z.r.leave()
-	return c.end(cujoin.ZeroStep(z.r.pointer, 0, c.pointer()))
+	return c.end(cujoin.ZeroStep(z.r.pointer, 0, 0, nil, 0, nil, c.pointer()))
 }
 
 // StepWith runs a closure that computes gradients anew, then steps. It keeps its loss itself. The closure may not call
@@ -209,9 +169,86 @@ func (z *Zero) StepWith(ctx context.Context, closure func() error) error {
 	if closure == nil {
 		return z.StepContext(ctx)
 	}
-	return z.waiting(ctx, "Zero.StepWith", hooks, func(c call) *cujoin.Failure {
-		return cujoin.StepWith(z.r.pointer, closure, c.shared)
+	_, err := z.StepUsing(ctx, StepOptions{Closure: closure})
+	return err
+}
+
+// StepOptions of StepUsing; the zero value of a field is its default. All but the closure are the same on every rank.
+type StepOptions struct {
+	Closure       func() error // computes gradients anew, before the update; may not call this Zero
+	Scaler        *Scaler      // gradients carry its scale: they are divided by it and checked, and it is adapted
+	MaxNorm       float64      // gradients are clipped to this global norm as they are used; 0 = they are not
+	NormType      float64      // p of the norm, above 0; default 2; math.Inf(1) = the largest magnitude
+	SkipNonfinite bool         // gradients are checked; with Scaler or MaxNorm they always are
+}
+
+// StepResult is what a step with options tells.
+type StepResult struct {
+	Norm    float64 // with MaxNorm: the global norm as it was
+	Skipped bool    // a gradient was not finite: nothing was changed, on every rank (a scaler was lowered)
+}
+
+// StepUsing is Step with options. Only the owner's gradients are read, and none is written. Collective.
+func (z *Zero) StepUsing(ctx context.Context, options StepOptions) (StepResult, error) {
+	const op = "Zero.StepUsing"
+	o := cujoin.StepOptions{MaxNorm: options.MaxNorm, NormType: options.NormType, SkipNonfinite: options.SkipNonfinite}
+	if options.Scaler != nil {
+		if err := options.Scaler.r.enter(op); err != nil {
+			return StepResult{}, err
+		}
+		defer options.Scaler.r.leave()
+		o.Scaler = options.Scaler.r.pointer
+	}
+	result := StepResult{}
+	err := z.waiting(ctx, op, hooks, func(c call) (f *cujoin.Failure) {
+		result.Norm, f = cujoin.StepWith(z.r.pointer, options.Closure, o, c.shared)
+		result.Skipped = wasSkipped(f)
+		return f
 	})
+	if err != nil {
+		return StepResult{}, err
+	}
+	return result, nil
+}
+
+func wasSkipped(f *cujoin.Failure) bool { return f != nil && Status(f.Status) == StatusSkipped }
+
+// ClipGradNorm scales all gradients so that their global norm is at most maxNorm, and tells the norm before. normType as in
+// StepOptions (0 = 2). The norm counts each parameter once, at its owner; frozen ones do not count. skipped: a gradient is
+// not finite; nothing was changed, on every rank. Not for use in an armed join context: there, give MaxNorm to StepUsing.
+// Collective.
+func (z *Zero) ClipGradNorm(ctx context.Context, maxNorm, normType float64) (norm float64, skipped bool, err error) {
+	out := new(float64)
+	err = z.waiting(ctx, "Zero.ClipGradNorm", plain, func(c call) *cujoin.Failure {
+		f := cujoin.ZeroClipGradNorm(z.r.pointer, maxNorm, normType, unsafe.Pointer(out), c.pointer())
+		skipped = wasSkipped(f)
+		return f
+	})
+	return *out, skipped, err
+}
+
+// SetFrozen freezes parameter i or trains it again, from the next step on; its state is kept. The same on every rank: the
+// step compares.
+func (z *Zero) SetFrozen(i int, frozen bool) error {
+	return z.alone("Zero.SetFrozen", func() *cujoin.Failure {
+		return cujoin.ZeroSetFrozen(z.r.pointer, int64(i), int(flag(frozen)))
+	})
+}
+
+// ZeroMemory is the bytes that this rank holds for an optimizer.
+type ZeroMemory struct {
+	Parameters uint64 // the program's
+	Gradients  uint64 // the program's, of parameters that have one
+	State      uint64 // of this rank's shard, master copies included, as it is now
+	Buffers    uint64 // what a step needs beside that
+	FullState  uint64 // state of all parameters with every step made: what an unsharded optimizer holds
+}
+
+// Memory tells what this rank holds.
+func (z *Zero) Memory() (ZeroMemory, error) {
+	n := new([5]uint64)
+	err := z.alone("Zero.Memory", func() *cujoin.Failure { return cujoin.ZeroMemory(z.r.pointer, unsafe.Pointer(n)) })
+	return ZeroMemory{n[0], n[1], n[2], n[3], n[4]}, err
 }
 
 // AddParamGroup adds parameters with hyper-parameters of their own (absent = as given to NewZero). Indices go on from the
@@ -293,10 +330,10 @@ func SetGradient[T Float](z *Zero, i int, grad []T) error {
 	pinner := new(runtime.Pinner)
 	err := z.alone(op, func() *cujoin.Failure {
 		if i >= 0 && i < len(z.types) && grad != nil {
-			if p := z.types[i]; p.dtype != dtypeOf[T]() || p.count != len(grad) {
+			if p := z.types[i]; p.gradType != dtypeOf[T]() || p.count != len(grad) {
 				return &cujoin.Failure{Status: int32(StatusInvalid), Text: fmt.Sprintf(
-					"ujoin: SetGradient: parameter %d has %d elements of type %d, the gradient %d of type %d", i, p.count,
-					p.dtype, len(grad), dtypeOf[T]())}
+					"ujoin: SetGradient: parameter %d has %d elements, with a gradient of type %d; this one has %d of type %d",
+					i, p.count, p.gradType, len(grad), dtypeOf[T]())}
 			}
 		}
 		pin(pinner, address(grad))
@@ -348,7 +385,8 @@ func (z *Zero) StateDict() (*State, error) {
 	return stateOf(*pointer), nil
 }
 
-// LoadStateDict takes state and hyper-parameters from a list: each rank keeps its shard, by parameter name. Collective.
+// LoadStateDict takes state and hyper-parameters from a list: each rank keeps its shard, by parameter name, whatever the
+// number of ranks that saved it. Collective.
 // ErrMismatch: a name, shape, type or rule does not fit; nothing was changed.
 func (z *Zero) LoadStateDict(ctx context.Context, state *State) error {
 	const op = "Zero.LoadStateDict"
@@ -368,7 +406,7 @@ type SaveOptions struct {
 	NoSync bool     // Save: do not wait for the disk (a crash of the machine may lose it)
 }
 
-// Save saves for the same number of ranks: until the index is renamed, after every file is on the disk, what was there
+// Save saves for any number of ranks: until the index is renamed, after every file is on the disk, what was there
 // before stays whole. Collective. ErrSystem on every rank: the text names rank, file and reason.
 func (z *Zero) Save(ctx context.Context, path string, options *SaveOptions) error {
 	const op = "Zero.Save"
@@ -392,8 +430,9 @@ func (z *Zero) Save(ctx context.Context, path string, options *SaveOptions) erro
 	})
 }
 
-// Load loads what Save wrote, by the same number of ranks, and returns this rank's own items. Collective. ErrMismatch: what
-// is wrong with which file; nothing was changed.
+// Load loads what Save wrote, by any number of ranks; it mends a broken Zero if state and parameters are loaded. It returns
+// the own items of the rank of this number, or of rank 0 if so many did not save. Collective. ErrMismatch: what is wrong
+// with which file; nothing was changed.
 func (z *Zero) Load(ctx context.Context, path string, options *SaveOptions) (*State, error) {
 	const op = "Zero.Load"
 	o := SaveOptions{}

@@ -23,6 +23,7 @@
 %handle(ujoin_ctx)
 %handle(ujoin_ddp)
 %handle(ujoin_zero)
+%handle(ujoin_scaler)
 %handle(ujoin_state)
 %handle(ujoin_pctx)
 
@@ -50,15 +51,19 @@
 %flat(ujoin_store_wait)
 %flat(ujoin_group_create) %flat(ujoin_group_get_info) %flat(ujoin_group_close)
 %flat(ujoin_all_reduce) %flat(ujoin_broadcast) %flat(ujoin_all_gather) %flat(ujoin_reduce_scatter) %flat(ujoin_barrier)
-%flat(ujoin_work_wait)
+%flat(ujoin_work_wait) %flat(ujoin_work_contributors)
 %flat(ujoin_joinable_create) %flat(ujoin_joinable_notify)
 %flat(ujoin_ctx_create) %flat(ujoin_ctx_finish) %flat(ujoin_ctx_stopped) %flat(ujoin_ctx_get_report) %flat(ujoin_ctx_rounds)
-%flat(ujoin_ddp_create) %flat(ujoin_ddp_forward) %flat(ujoin_ddp_finish) %flat(ujoin_ddp_get_report)
+%flat(ujoin_ddp_create) %flat(ujoin_ddp_forward) %flat(ujoin_ddp_ready) %flat(ujoin_ddp_finish)
+%flat(ujoin_ddp_set_comm_hook) %flat(ujoin_ddp_set_buffer_hook) %flat(ujoin_ddp_gradient) %flat(ujoin_ddp_used)
+%flat(ujoin_ddp_get_report)
 %flat(zero_create) %flat(zero_step) %flat(zero_add_param_group) %flat(zero_get_hyper) %flat(zero_consolidate_state_dict)
 %flat(zero_state_dict) %flat(zero_load_state_dict) %flat(zero_save) %flat(zero_load) %flat(zero_get_shard)
+%flat(zero_clip_grad_norm) %flat(zero_get_memory) %flat(zero_schedule) %flat(zero_scaler_create) %flat(zero_scaler_get)
 %flat(ujoin_state_create) %flat(ujoin_state_set) %flat(ujoin_state_get) %flat(ujoin_state_find)
 %flat(pctx_parse_std) %flat(pctx_create) %flat(pctx_set_env) %flat(pctx_set_worker) %flat(pctx_start) %flat(pctx_wait)
-%flat(pctx_get_result) %flat(pctx_close)
+%flat(pctx_get_result) %flat(pctx_close) %flat(pctx_register) %flat(pctx_worker_main) %flat(pctx_return) %flat(pctx_record)
+%flat(pctx_record_error) %flat(pctx_record_crashes)
 
 // What is flat already gets a name of Go's.
 %rename(Version) ujoin_version;
@@ -80,21 +85,25 @@
 %rename(CtxAbort) ujoin_ctx_abort;
 %rename(CtxDestroy) ujoin_ctx_destroy;
 %rename(DDPJoinable) ujoin_ddp_joinable;
-%rename(DDPReady) ujoin_ddp_ready;
+%rename(DDPSetSync) ujoin_ddp_set_sync;
 %rename(DDPDestroy) ujoin_ddp_destroy;
 %rename(ZeroJoinable) zero_joinable;
 %rename(ZeroGroupCount) zero_group_count;
 %rename(ZeroHyperName) zero_hyper_name;
 %rename(ZeroSetHyper) zero_set_hyper;
 %rename(ZeroSetGradient) zero_set_gradient;
+%rename(ZeroSetFrozen) zero_set_frozen;
 %rename(ZeroClearGradients) zero_clear_gradients;
 %rename(ZeroShardCount) zero_shard_count;
 %rename(ZeroDestroy) zero_destroy;
+%rename(ScalerScale) zero_scaler_scale;
+%rename(ScalerDestroy) zero_scaler_destroy;
 %rename(StateCount) ujoin_state_count;
 %rename(StateDestroy) ujoin_state_destroy;
 %rename(PctxFailed) pctx_failed;
 %rename(PctxFirstFailure) pctx_first_failure;
 %rename(PctxReport) pctx_report;
+%rename(PctxReportJSON) pctx_report_json;
 %rename(PctxSignal) pctx_signal;
 %rename(PctxAbort) pctx_abort;
 %rename(PctxDestroy) pctx_destroy;
@@ -158,7 +167,28 @@ static ujoin_status post_hook(void *user, const ujoin_hook_args *args) {
     return ujoinGoHook((uintptr_t)user, 1, (void *)args, current_call);
 }
 static ujoin_status closure(void *user) { return ujoinGoClosure((uintptr_t)user, current_call); }
+static ujoin_status bucket_start(void *user, const ujoin_bucket *bucket, ujoin_work **out_work) {
+    return ujoinGoBucket((uintptr_t)user, 0, (void *)bucket, out_work, current_call);
+}
+static ujoin_status bucket_then(void *user, const ujoin_bucket *bucket, ujoin_work **out_work) {
+    return ujoinGoBucket((uintptr_t)user, 1, (void *)bucket, out_work, current_call);
+}
+static ujoin_status rule_step(void *user, const ujoin_rule_args *args) {
+    return ujoinGoRule((uintptr_t)user, 0, (void *)args, current_call);
+}
+static ujoin_status rule_init(void *user, const ujoin_rule_args *args) {
+    return ujoinGoRule((uintptr_t)user, 1, (void *)args, current_call);
+}
+static ujoin_status output(void *user, int32_t rank, ujoin_std stream, const char *data, size_t size) {
+    return ujoinGoOutput((uintptr_t)user, rank, stream, (char *)data, size, current_call);
+}
+static ujoin_status worker(void *user, const ujoin_worker_args *args) {
+    return ujoinGoWorker((uintptr_t)user, (void *)args);
+}
 static void release(void *user) { ujoinGoRelease((uintptr_t)user); }
+static void release_if(uintptr_t user) {
+    if (user) release((void *)user);
+}
 static void log_line(void *user, ujoin_log_level level, const char *text) {
     ujoinGoLog((uintptr_t)user, level, (char *)text);
 }
@@ -188,13 +218,32 @@ static ujoin_param *params_of(size_t count, const void *names, void **data, void
     ujoin_param *list = calloc(count + 1, sizeof *list);
     const char *name = names;
     for (size_t i = 0; list && i < count; i++, name += strlen(name) + 1) {
-        const int64_t *fact = facts + 3 * i;
+        const int64_t *fact = facts + 5 * i;
         list[i] = (ujoin_param){.name = or_null(name), .data = data[i], .grad = grad[i], .count = (size_t)fact[0],
-                                .dtype = (ujoin_dtype)fact[1], .ndim = (int32_t)fact[2]};
-        if (fact[2] > 0) list[i].shape = shapes;
-        shapes += fact[2];
+                                .dtype = (ujoin_dtype)fact[1], .grad_dtype = (ujoin_dtype)fact[2],
+                                .flags = (int32_t)fact[3], .ndim = (int32_t)fact[4]};
+        if (fact[4] > 0) list[i].shape = shapes;
+        shapes += fact[4];
     }
     return list;
+}
+
+/* facts: count and type of each */
+static ujoin_buffer *buffers_of(size_t count, void **data, const int64_t *facts) {
+    ujoin_buffer *list = calloc(count + 1, sizeof *list);
+    for (size_t i = 0; list && i < count; i++)
+        list[i] = (ujoin_buffer){.data = data[i], .count = (size_t)facts[2 * i], .dtype = (ujoin_dtype)facts[2 * i + 1]};
+    return list;
+}
+
+static ujoin_comm_hook hook_of(int kind, uintptr_t user, int has_then, int64_t start_iteration, int rank) {
+    ujoin_comm_hook hook = {.size = sizeof hook, .start_iteration = start_iteration, .kind = kind, .rank = rank};
+    if (!user) return hook;
+    hook.start = bucket_start;
+    hook.then = has_then ? bucket_then : NULL;
+    hook.user_data = (void *)user;
+    hook.destroy = release;
+    return hook;
 }
 %}
 
@@ -251,7 +300,8 @@ described StoreWait(ujoin_store *store, const void *keys, size_t count, int64_t 
 
 /* ------------------------------------------------------------------------------------------------------------- groups */
 ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char *name, ujoin_store *store, int rank,
-                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, void *call, void *out) {
+                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, void *call,
+                         void *out) {
     ujoin_group_options options = {.size = sizeof options,
                                    .rendezvous = or_null(rendezvous),
                                    .backend = or_null(backend),
@@ -260,7 +310,8 @@ ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char
                                    .rank = rank,
                                    .world_size = world_size,
                                    .timeout_ms = timeout_ms,
-                                   .rendezvous_timeout_ms = rendezvous_timeout_ms};
+                                   .rendezvous_timeout_ms = rendezvous_timeout_ms,
+                                   .shadow_collectives = shadow};
     BEGIN(call);
     ujoin_status status = ujoin_group_create(&options, out);
     END(status);
@@ -320,6 +371,10 @@ ujoin_status WorkWait(ujoin_work *work, int64_t timeout_ms, void *call) {
     BEGIN(call);
     ujoin_status status = ujoin_work_wait(work, timeout_ms);
     END(status);
+}
+
+size_t WorkContributors(ujoin_work *work, void *ranks, size_t capacity) {
+    return ujoin_work_contributors(work, ranks, capacity);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- join */
@@ -390,11 +445,15 @@ ujoin_status CtxReport(ujoin_ctx *ctx, void *facts) {
 size_t CtxRounds(ujoin_ctx *ctx, void *rounds, size_t capacity) { return ujoin_ctx_rounds(ctx, rounds, capacity); }
 
 /* ---------------------------------------------------------------------------------------------------------------- ddp */
-/* facts of the parameters: count, dtype, ndim each; those of the options: division, gradient kind, no initial broadcast,
- * source rank, first bucket, bucket, idle time-out. */
+/* facts of the parameters: count, dtype, gradient's dtype, flags, ndim each; those of the options: division, gradient kind,
+ * no initial broadcast, source rank, first bucket, bucket, idle time-out, find unused, static graph, bucket view, no buffer
+ * broadcast. */
 ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void *data, void *grad, const void *facts,
-                       const void *shapes, const void *options, uintptr_t release_handle, void *call, void *out) {
+                       const void *shapes, size_t buffer_count, void *buffer_data, const void *buffer_facts,
+                       const void *options, uintptr_t release_handle, void *call, void *out) {
     const int64_t *o = options;
+    ujoin_param *params = params_of(count, names, data, grad, facts, shapes);
+    ujoin_buffer *buffers = buffers_of(buffer_count, buffer_data, buffer_facts);
     ujoin_ddp_options given = {.size = sizeof given,
                                .division = (ujoin_division)o[0],
                                .gradient_kind = (ujoin_gradient_kind)o[1],
@@ -403,13 +462,20 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
                                .first_bucket_bytes = (size_t)o[4],
                                .bucket_bytes = (size_t)o[5],
                                .idle_timeout_ms = o[6],
+                               .find_unused = (int32_t)o[7],
+                               .static_graph = (int32_t)o[8],
+                               .bucket_view = (int32_t)o[9],
+                               .no_buffer_broadcast = (int32_t)o[10],
+                               .buffers = buffers,
+                               .buffer_count = buffer_count,
                                .release = release,
                                .release_data = (void *)release_handle};
-    ujoin_param *params = params_of(count, names, data, grad, facts, shapes);
-    if (!params) release((void *)release_handle);
+    int ready = params && buffers;
+    if (!ready) release((void *)release_handle);
     BEGIN(call);
-    ujoin_status status = params ? ujoin_ddp_create(group, params, count, &given, out) : no_memory();
+    ujoin_status status = ready ? ujoin_ddp_create(group, params, count, &given, out) : no_memory();
     free(params);
+    free(buffers);
     END(status);
 }
 ujoin_status DDPForward(ujoin_ddp *ddp, double samples, void *call) {
@@ -417,39 +483,85 @@ ujoin_status DDPForward(ujoin_ddp *ddp, double samples, void *call) {
     ujoin_status status = ujoin_ddp_forward(ddp, samples);
     END(status);
 }
+ujoin_status DDPReady(ujoin_ddp *ddp, size_t index, void *call) {
+    BEGIN(call);
+    ujoin_status status = ujoin_ddp_ready(ddp, index);
+    END(status);
+}
 ujoin_status DDPFinish(ujoin_ddp *ddp, void *call) {
     BEGIN(call);
     ujoin_status status = ujoin_ddp_finish(ddp);
     END(status);
 }
-/* facts: iterations, reduce_us, exposed_us, buckets, joined uneven; numbers: divisor, samples */
+/* user 0: none of the program's functions. The hook is owned from here on. */
+ujoin_status DDPSetCommHook(ujoin_ddp *ddp, int kind, uintptr_t user, int has_then, int64_t start_iteration, int rank) {
+    ujoin_comm_hook hook = hook_of(kind, user, has_then, start_iteration, rank);
+    return ujoin_ddp_set_comm_hook(ddp, &hook);
+}
+ujoin_status DDPSetBufferHook(ujoin_ddp *ddp, int time, int kind, uintptr_t user, int has_then, int64_t start_iteration,
+                              int rank) {
+    ujoin_comm_hook hook = hook_of(kind, user, has_then, start_iteration, rank);
+    return ujoin_ddp_set_buffer_hook(ddp, time, &hook);
+}
+void DDPGradient(ujoin_ddp *ddp, size_t index, void *out) { *(void **)out = ujoin_ddp_gradient(ddp, index); }
+size_t DDPUsed(ujoin_ddp *ddp, void *ranks, size_t capacity) { return ujoin_ddp_used(ddp, ranks, capacity); }
+/* facts: iterations, reduce_us, exposed_us, buckets, joined uneven, rebuilt; numbers: divisor, samples */
 ujoin_status DDPReport(ujoin_ddp *ddp, void *facts, void *numbers) {
     ujoin_ddp_report r = {.size = sizeof r};
     ujoin_status status = ujoin_ddp_get_report(ddp, &r);
-    memcpy(facts, (int64_t[]){r.iterations, r.reduce_us, r.exposed_us, (int64_t)r.bucket_count, r.joined_uneven},
-           5 * sizeof(int64_t));
+    memcpy(facts,
+           (int64_t[]){r.iterations, r.reduce_us, r.exposed_us, (int64_t)r.bucket_count, r.joined_uneven, r.rebuilt},
+           6 * sizeof(int64_t));
     memcpy(numbers, (double[]){r.divisor, r.samples}, 2 * sizeof(double));
     return status;
 }
 
 /* --------------------------------------------------------------------------------------------------------------- zero */
+/* facts of the options: idle time-out, seed, balance trainable, no master copy, stochastic rounding. rule_user 0: none of
+ * the program's own; its hyper-parameters are in their order. The rule is owned from here on. */
 ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const void *names, void *data, void *grad,
                         const void *facts, const void *shapes, const void *hyper_names, const void *hyper_values,
-                        size_t hyper_count, int64_t idle_ms, uintptr_t release_handle, void *call, void *out) {
+                        size_t hyper_count, const void *options, const char *rule_name, const void *state_names,
+                        size_t state_count, const void *rule_hyper_names, const void *rule_hyper_values,
+                        size_t rule_hyper_count, int has_init, uintptr_t rule_user, uintptr_t release_handle, void *call,
+                        void *out) {
+    const int64_t *o = options;
     ujoin_param *params = params_of(count, names, data, grad, facts, shapes);
     ujoin_hyper *hyper = hypers(hyper_names, hyper_values, hyper_count);
-    ujoin_zero_options options = {.size = sizeof options,
-                                  .hyper = hyper,
-                                  .hyper_count = hyper_count,
-                                  .idle_timeout_ms = idle_ms,
-                                  .release = release,
-                                  .release_data = (void *)release_handle};
-    int ready = params && hyper;
-    if (!ready) release((void *)release_handle);
+    ujoin_hyper *rule_hyper = hypers(rule_hyper_names, rule_hyper_values, rule_hyper_count);
+    const char **states = split(state_names, state_count);
+    ujoin_rule rule = {.size = sizeof rule,
+                       .name = rule_name,
+                       .step = rule_step,
+                       .init = has_init ? rule_init : NULL,
+                       .state_names = states,
+                       .state_count = state_count,
+                       .hyper = rule_hyper,
+                       .hyper_count = rule_hyper_count,
+                       .user_data = (void *)rule_user,
+                       .destroy = release};
+    ujoin_zero_options given = {.size = sizeof given,
+                                .hyper = hyper,
+                                .hyper_count = hyper_count,
+                                .idle_timeout_ms = o[0],
+                                .release = release,
+                                .release_data = (void *)release_handle,
+                                .rule = rule_user ? &rule : NULL,
+                                .seed = (uint64_t)o[1],
+                                .balance_trainable = (int32_t)o[2],
+                                .no_master_copy = (int32_t)o[3],
+                                .stochastic_rounding = (int32_t)o[4]};
+    int ready = params && hyper && rule_hyper && states;
+    if (!ready) {
+        release((void *)release_handle);
+        release_if(rule_user);
+    }
     BEGIN(call);
-    ujoin_status status = ready ? zero_create(group, optimizer, params, count, &options, out) : no_memory();
+    ujoin_status status = ready ? zero_create(group, optimizer, params, count, &given, out) : no_memory();
     free(params);
     free(hyper);
+    free(rule_hyper);
+    free(states);
     END(status);
 }
 ujoin_status ZeroAddParamGroup(ujoin_zero *zero, size_t count, const void *names, void *data, void *grad, const void *facts,
@@ -464,13 +576,62 @@ ujoin_status ZeroAddParamGroup(ujoin_zero *zero, size_t count, const void *names
     free(hyper);
     END(status);
 }
-/* closure_handle 0: none */
-ujoin_status ZeroStep(ujoin_zero *zero, uintptr_t closure_handle, void *call) {
-    ujoin_step_options options = {
-        .size = sizeof options, .closure = closure_handle ? closure : NULL, .closure_data = (void *)closure_handle};
+/* closure_handle 0: none. numbers: max_norm, norm_type; NULL: neither. out_norm may be NULL. */
+ujoin_status ZeroStep(ujoin_zero *zero, uintptr_t closure_handle, ujoin_scaler *scaler, const void *numbers,
+                      int skip_nonfinite, void *out_norm, void *call) {
+    const double *n = numbers;
+    ujoin_step_options options = {.size = sizeof options,
+                                  .closure = closure_handle ? closure : NULL,
+                                  .closure_data = (void *)closure_handle,
+                                  .scaler = scaler,
+                                  .out_norm = out_norm,
+                                  .max_norm = n ? n[0] : 0,
+                                  .norm_type = n ? n[1] : 0,
+                                  .skip_nonfinite = skip_nonfinite};
     BEGIN(call);
     ujoin_status status = zero_step(zero, &options);
     END(status);
+}
+ujoin_status ZeroClipGradNorm(ujoin_zero *zero, double max_norm, double norm_type, void *out_norm, void *call) {
+    BEGIN(call);
+    ujoin_status status = zero_clip_grad_norm(zero, max_norm, norm_type, out_norm);
+    END(status);
+}
+/* facts: parameters, gradients, state, buffers, full state */
+ujoin_status ZeroMemory(ujoin_zero *zero, void *facts) {
+    ujoin_zero_memory m = {.size = sizeof m};
+    ujoin_status status = zero_get_memory(zero, &m);
+    memcpy(facts, (uint64_t[]){m.parameters, m.gradients, m.state, m.buffers, m.full_state}, 5 * sizeof(uint64_t));
+    return status;
+}
+/* numbers: base, minimum, gamma; facts: kind, warm-up, total, every */
+ujoin_status ScheduleAt(const void *numbers, const void *facts, int64_t step, void *out_value) {
+    const double *n = numbers;
+    const int64_t *f = facts;
+    ujoin_schedule_options schedule = {.size = sizeof schedule,
+                                       .base = n[0],
+                                       .minimum = n[1],
+                                       .gamma = n[2],
+                                       .warmup_steps = f[1],
+                                       .total_steps = f[2],
+                                       .every = f[3],
+                                       .kind = (ujoin_schedule_kind)f[0]};
+    return zero_schedule(&schedule, step, out_value);
+}
+/* numbers: scale, growth, backoff; facts: interval, good steps, skipped */
+ujoin_status ScalerCreate(const void *numbers, const void *facts, void *out) {
+    const double *n = numbers;
+    const int64_t *f = facts;
+    ujoin_scaler_options options = {.size = sizeof options, .scale = n[0], .growth = n[1], .backoff = n[2],
+                                    .interval = f[0], .good_steps = f[1], .skipped = f[2]};
+    return zero_scaler_create(&options, out);
+}
+ujoin_status ScalerGet(ujoin_scaler *scaler, void *numbers, void *facts) {
+    ujoin_scaler_options o = {.size = sizeof o};
+    ujoin_status status = zero_scaler_get(scaler, &o);
+    memcpy(numbers, (double[]){o.scale, o.growth, o.backoff}, 3 * sizeof(double));
+    memcpy(facts, (int64_t[]){o.interval, o.good_steps, o.skipped}, 3 * sizeof(int64_t));
+    return status;
 }
 ujoin_status ZeroGetHyper(ujoin_zero *zero, int group, const char *name, void *out_value) {
     return zero_get_hyper(zero, group, name, out_value);
@@ -535,54 +696,102 @@ ujoin_status StateItem(ujoin_state *state, size_t index, const char *key, int by
 
 /* ---------------------------------------------------------------------------------------------------- process contexts */
 ujoin_status PctxParseStd(const char *text, void *values, size_t nprocs) { return pctx_parse_std(text, values, nprocs); }
-/* texts: name, program, log directory, run id, prefix; facts: grace, drain, partial line, nprocs, first rank, restart
- * count, redirects, tee, containment, same session */
-ujoin_status PctxCreate(const void *texts, const void *args, size_t arg_count, const void *facts, void *out) {
+/* texts: name, program, log directory, run id, prefix, function; facts: grace, drain, partial line, nprocs, first rank,
+ * restart count, redirects, tee, containment, same session, rotate bytes, rotate keep, start method, console, binding, no
+ * error file, no colour. output_user 0: no callback; it is owned from here on. */
+ujoin_status PctxCreate(const void *texts, const void *args, size_t arg_count, const void *facts, const void *console_ranks,
+                        size_t console_rank_count, const void *out_filters, size_t out_filter_count,
+                        const void *err_filters, size_t err_filter_count, uintptr_t output_user, void *out) {
     const int64_t *f = facts;
-    const char **text = split(texts, 5), **list = split(args, arg_count);
+    const char **text = split(texts, 6), **list = split(args, arg_count);
+    const char **out_list = split(out_filters, out_filter_count), **err_list = split(err_filters, err_filter_count);
     ujoin_status status = UJOIN_E_NO_MEMORY;
-    if (text && list) {
+    if (text && list && out_list && err_list) {
         ujoin_pctx_spec spec = {.size = sizeof spec,
                                 .name = or_null(text[0]),
                                 .program = or_null(text[1]),
+                                .function = or_null(text[5]),
                                 .args = list,
                                 .arg_count = arg_count,
                                 .log_dir = or_null(text[2]),
                                 .run_id = or_null(text[3]),
                                 .prefix = or_null(text[4]),
+                                .console_ranks = console_ranks,
+                                .console_rank_count = console_rank_count,
+                                .stdout_filters = out_list,
+                                .stdout_filter_count = out_filter_count,
+                                .stderr_filters = err_list,
+                                .stderr_filter_count = err_filter_count,
+                                .output = output_user ? output : NULL,
+                                .user_data = (void *)output_user,
+                                .destroy = output_user ? release : NULL,
                                 .grace_ms = f[0],
                                 .drain_ms = f[1],
                                 .partial_line_ms = f[2],
+                                .rotate_bytes = (uint64_t)f[10],
                                 .nprocs = (int32_t)f[3],
                                 .first_rank = (int32_t)f[4],
                                 .restart_count = (int32_t)f[5],
                                 .redirects = (ujoin_std)f[6],
                                 .tee = (ujoin_std)f[7],
+                                .start_method = (ujoin_start_method)f[12],
                                 .containment = (ujoin_containment)f[8],
-                                .same_session = (int32_t)f[9]};
+                                .console = (ujoin_console_policy)f[13],
+                                .binding = (ujoin_binding)f[14],
+                                .no_error_file = (int32_t)f[15],
+                                .same_session = (int32_t)f[9],
+                                .no_colour = (int32_t)f[16],
+                                .rotate_keep = (int32_t)f[11]};
         status = pctx_create(&spec, out);
     } else {
         no_memory();
+        release_if(output_user);
     }
     free(text);
     free(list);
+    free(out_list);
+    free(err_list);
     return status;
 }
 ujoin_status PctxSetEnv(ujoin_pctx *pctx, int rank, const char *name, const char *value, int unset) {
     return pctx_set_env(pctx, rank, name, unset ? NULL : value);
 }
-ujoin_status PctxSetWorker(ujoin_pctx *pctx, int rank, const char *program, const void *args, size_t arg_count, int has_args,
-                           const char *directory, int redirects, int tee) {
-    const char **list = split(args, arg_count);
-    ujoin_worker worker = {.size = sizeof worker,
-                           .program = or_null(program),
-                           .args = has_args ? list : NULL,
-                           .arg_count = arg_count,
-                           .directory = or_null(directory),
-                           .redirects = redirects,
-                           .tee = tee};
-    ujoin_status status = list ? pctx_set_worker(pctx, rank, &worker) : no_memory();
+/* texts: program, directory, path of stdin; facts: redirects, tee, source of stdin, umask set, umask, has arguments */
+ujoin_status PctxSetWorker(ujoin_pctx *pctx, int rank, const void *texts, const void *args, size_t arg_count,
+                           const void *facts, const void *input, size_t input_size, const void *stdin_data,
+                           size_t stdin_size, const void *cpus, size_t cpu_count, const void *limit_names,
+                           const void *limit_values, size_t limit_count) {
+    const int64_t *f = facts;
+    const char **text = split(texts, 3), **list = split(args, arg_count);
+    ujoin_hyper *limits = hypers(limit_names, limit_values, limit_count);
+    ujoin_status status = UJOIN_E_NO_MEMORY;
+    if (text && list && limits) {
+        ujoin_worker worker = {.size = sizeof worker,
+                               .program = or_null(text[0]),
+                               .args = f[5] ? list : NULL,
+                               .arg_count = arg_count,
+                               .directory = or_null(text[1]),
+                               .input = input,
+                               .input_size = input_size,
+                               .stdin_data = stdin_data,
+                               .stdin_size = stdin_size,
+                               .stdin_path = or_null(text[2]),
+                               .cpus = cpus,
+                               .cpu_count = cpu_count,
+                               .limits = limits,
+                               .limit_count = limit_count,
+                               .redirects = (ujoin_std)f[0],
+                               .tee = (ujoin_std)f[1],
+                               .stdin_from = (ujoin_stdin)f[2],
+                               .umask_set = (int32_t)f[3],
+                               .umask = (int32_t)f[4]};
+        status = pctx_set_worker(pctx, rank, &worker);
+    } else {
+        no_memory();
+    }
+    free(text);
     free(list);
+    free(limits);
     return status;
 }
 ujoin_status PctxStart(ujoin_pctx *pctx, void *call) {
@@ -605,5 +814,20 @@ ujoin_status PctxClose(ujoin_pctx *pctx, int signal, int64_t grace_ms, void *cal
     BEGIN(call);
     ujoin_status status = pctx_close(pctx, signal, grace_ms);
     END(status);
+}
+
+/* ----------------------------------------------------------------------------------------------------- inside a worker */
+/* The function is owned from here on. */
+ujoin_status PctxRegister(const char *name, uintptr_t user) { return pctx_register(name, worker, (void *)user, release); }
+/* DONE stands for a worker that has run, whatever its exit code. */
+ujoin_status PctxWorkerMain(void *out_exit_code) { return pctx_worker_main(out_exit_code); }
+ujoin_status PctxReturn(const void *data, size_t size) { return pctx_return(data, size); }
+ujoin_status PctxRecord(uintptr_t user, void *call) {
+    BEGIN(call);
+    ujoin_status status = pctx_record(closure, (void *)user);
+    END(status);
+}
+ujoin_status PctxRecordError(const char *message, const char *traceback, int code) {
+    return pctx_record_error(message, or_null(traceback), code);
 }
 %}

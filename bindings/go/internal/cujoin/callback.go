@@ -27,7 +27,8 @@ type Failure struct {
 	Text          string
 }
 
-var plain = [...]Failure{{}, {Status: C.UJOIN_PENDING}, {Status: C.UJOIN_JOINED}}
+var plain = [...]Failure{{}, {Status: C.UJOIN_PENDING}, {Status: C.UJOIN_JOINED}, {Status: C.UJOIN_SKIPPED},
+	{Status: C.UJOIN_DONE}}
 
 // TakeFailure turns what the C side has boxed into a Failure: nil for OK, a shared one for a status that is no error.
 func TakeFailure(box uintptr) *Failure {
@@ -68,12 +69,56 @@ type HookArgs struct {
 	Options               map[string]float64
 }
 
+// Bucket is ujoin_bucket. Data lies in C memory, good for the call.
+type Bucket struct {
+	Group           uintptr // borrowed, for the call
+	Data            unsafe.Pointer
+	Count           int
+	DType           int32
+	Params, Offsets []uint64 // C memory, good for the call
+	Divisor         float64
+	Iteration       int64
+	Index, Source   int32
+	Last, Shadow    bool
+}
+
+// RuleArgs is ujoin_rule_args. Data, Grad, State and Hyper lie in C memory, or in the program's own, good for the call.
+type RuleArgs struct {
+	Name          string
+	Data, Grad    unsafe.Pointer
+	State         []unsafe.Pointer
+	Hyper         []float64
+	Shape         []int64
+	Count, Offset int
+	Param, Group  int
+	Step          int64
+	DType         int32
+}
+
+// WorkerArgs is ujoin_worker_args, copied.
+type WorkerArgs struct {
+	Args       []string
+	Input      []byte
+	Rank, Size int32
+}
+
 // The types of what a handle given to the C side holds.
 type (
 	// HookFunc runs a main or a post hook.
 	HookFunc func(post bool, args HookArgs) error
 	// ClosureFunc computes gradients anew.
 	ClosureFunc func() error
+	// BucketFunc reduces a bucket or goes on with it, and gives up the handle of work in flight, 0 if there is none.
+	BucketFunc func(then bool, bucket Bucket) (uintptr, error)
+	// RuleFuncs updates a parameter, and fills its state before the first update.
+	RuleFuncs struct {
+		Step, Init func(args RuleArgs) error
+		Counts     [2]int // of states and hyper-parameters
+	}
+	// OutputFunc receives a worker's output, which is good for the call.
+	OutputFunc func(rank, stream int32, data []byte) error
+	// WorkerFunc is a function worker; what it returns goes to the launcher.
+	WorkerFunc func(args WorkerArgs) ([]byte, error)
 	// LogFunc receives a log line.
 	LogFunc func(level int32, text string)
 )
@@ -143,6 +188,73 @@ func ujoinGoClosure(user C.uintptr_t, call unsafe.Pointer) C.int32_t {
 	return guarded(call, func() error { return owned(user).Value.(ClosureFunc)() })
 }
 
+//export ujoinGoBucket
+func ujoinGoBucket(user C.uintptr_t, then C.int32_t, bucket, out, call unsafe.Pointer) C.int32_t {
+	return guarded(call, func() error {
+		b := (*C.ujoin_bucket)(bucket)
+		given := Bucket{Group: uintptr(unsafe.Pointer(b.group)), Data: b.buffer.data, Count: int(b.buffer.count),
+			DType: int32(b.buffer.dtype), Divisor: float64(b.divisor), Iteration: int64(b.iteration), Index: int32(b.index),
+			Source: int32(b.source_rank), Last: b.is_last != 0, Shadow: b.is_shadow != 0}
+		if b.params != nil {
+			given.Params = unsafe.Slice((*uint64)(unsafe.Pointer(b.params)), b.param_count)
+			given.Offsets = unsafe.Slice((*uint64)(unsafe.Pointer(b.offsets)), b.param_count)
+		}
+		work, err := owned(user).Value.(BucketFunc)(then != 0, given)
+		if err == nil && work != 0 {
+			*(*uintptr)(out) = work
+		}
+		return err
+	})
+}
+
+//export ujoinGoRule
+func ujoinGoRule(user C.uintptr_t, init C.int32_t, args, call unsafe.Pointer) C.int32_t {
+	return guarded(call, func() error {
+		a, rule := (*C.ujoin_rule_args)(args), owned(user).Value.(RuleFuncs)
+		given := RuleArgs{Name: C.GoString(a.name), Data: a.data, Grad: unsafe.Pointer(a.grad), Count: int(a.count),
+			Offset: int(a.offset), Param: int(a.param), Group: int(a.group), Step: int64(a.step), DType: int32(a.dtype)}
+		given.State = unsafe.Slice((*unsafe.Pointer)(unsafe.Pointer(a.state)), rule.Counts[0])
+		given.Hyper = unsafe.Slice((*float64)(unsafe.Pointer(a.hyper)), rule.Counts[1])
+		given.Shape = unsafe.Slice((*int64)(unsafe.Pointer(a.shape)), a.ndim)
+		if init != 0 {
+			return rule.Init(given)
+		}
+		return rule.Step(given)
+	})
+}
+
+//export ujoinGoOutput
+func ujoinGoOutput(user C.uintptr_t, rank, stream C.int32_t, data *C.char, size C.size_t, call unsafe.Pointer) C.int32_t {
+	return guarded(call, func() error {
+		return owned(user).Value.(OutputFunc)(int32(rank), int32(stream), unsafe.Slice((*byte)(unsafe.Pointer(data)), size))
+	})
+}
+
+//export ujoinGoWorker
+func ujoinGoWorker(user C.uintptr_t, args unsafe.Pointer) C.int32_t {
+	return guarded(nil, func() error {
+		a := (*C.ujoin_worker_args)(args)
+		given := WorkerArgs{Rank: int32(a.rank), Size: int32(a.nprocs)}
+		for _, arg := range unsafe.Slice(a.args, a.arg_count) {
+			given.Args = append(given.Args, C.GoString(arg))
+		}
+		given.Input = append(given.Input, unsafe.Slice((*byte)(a.input), a.input_size)...)
+		value, err := owned(user).Value.(WorkerFunc)(given)
+		if err != nil || value == nil {
+			return err
+		}
+		return returned(value)
+	})
+}
+
+// returned gives a function worker's value to the library; its failure is one of the function.
+func returned(value []byte) error {
+	if f := PctxReturn(unsafe.Pointer(unsafe.SliceData(value)), int64(len(value))); f != nil {
+		return fmt.Errorf("%s", f.Text)
+	}
+	return nil
+}
+
 //export ujoinGoInterrupt
 func ujoinGoInterrupt(call unsafe.Pointer) C.int32_t {
 	check := UserCheck.Load()
@@ -202,10 +314,13 @@ type WorkerResult struct {
 	State, Rank, PID, ExitCode, Signal  int32
 	Failed, Stopped                     bool
 	Containment                         int32
-	StartNs, EndNs, LastOutputNs        int64
-	UserUs, SystemUs                    int64
+	StartNs, EndNs, FailedNs            int64
+	LastOutputNs, UserUs, SystemUs      int64
 	PeakBytes, StdoutBytes, StderrBytes uint64
-	StdoutPath, StderrPath              string
+	DroppedLines                        uint64
+	Value                               []byte // nil: nothing was returned
+	Message, Traceback                  string
+	StdoutPath, StderrPath, ErrorPath   string
 }
 
 // PctxResultOf copies what is known of a worker.
@@ -214,17 +329,46 @@ func PctxResultOf(pctx uintptr, rank int) (WorkerResult, *Failure) {
 	if failure := PctxResult(pctx, rank, unsafe.Pointer(&r)); failure != nil {
 		return WorkerResult{}, failure
 	}
+	var value []byte
+	if r.value != nil {
+		value = append([]byte{}, unsafe.Slice((*byte)(r.value), r.value_size)...)
+	}
 	return WorkerResult{State: int32(r.state), Rank: int32(r.rank), PID: int32(r.pid), ExitCode: int32(r.exit_code),
 		Signal: int32(r.signal), Failed: r.failed != 0, Stopped: r.stopped != 0, Containment: int32(r.containment),
-		StartNs: int64(r.start_ns), EndNs: int64(r.end_ns), LastOutputNs: int64(r.last_output_ns),
+		StartNs: int64(r.start_ns), EndNs: int64(r.end_ns), FailedNs: int64(r.failed_ns), LastOutputNs: int64(r.last_output_ns),
 		UserUs: int64(r.user_us), SystemUs: int64(r.system_us), PeakBytes: uint64(r.peak_bytes),
 		StdoutBytes: uint64(r.stdout_bytes), StderrBytes: uint64(r.stderr_bytes),
-		StdoutPath: C.GoString(r.stdout_path), StderrPath: C.GoString(r.stderr_path)}, nil
+		DroppedLines: uint64(r.dropped_lines), Value: value, Message: C.GoString(r.message),
+		Traceback: C.GoString(r.traceback), StdoutPath: C.GoString(r.stdout_path), StderrPath: C.GoString(r.stderr_path),
+		ErrorPath: C.GoString(r.error_path)}, nil
 }
 
-// StepWith is zero_step with a closure, which runs inside of it.
-func StepWith(zero uintptr, closure func() error, call *Call) *Failure {
-	handle := cgo.NewHandle(&Owned{Value: ClosureFunc(closure)})
+// StepOptions is what ZeroStep takes beside the closure.
+type StepOptions struct {
+	Scaler            uintptr
+	MaxNorm, NormType float64
+	SkipNonfinite     bool
+}
+
+// StepWith is zero_step with options, of which the closure (nil: none) runs inside of it. norm counts with MaxNorm.
+func StepWith(zero uintptr, closure func() error, o StepOptions, call *Call) (norm float64, failure *Failure) {
+	user, skip := uint64(0), 0
+	if closure != nil {
+		handle := cgo.NewHandle(&Owned{Value: ClosureFunc(closure)})
+		defer handle.Delete()
+		user = uint64(handle)
+	}
+	if o.SkipNonfinite {
+		skip = 1
+	}
+	numbers, out := &[2]float64{o.MaxNorm, o.NormType}, new(float64)
+	failure = ZeroStep(zero, user, o.Scaler, unsafe.Pointer(numbers), skip, unsafe.Pointer(out), call.Pointer())
+	return *out, failure
+}
+
+// Record is pctx_record of a function.
+func Record(run func() error, call *Call) *Failure {
+	handle := cgo.NewHandle(&Owned{Value: ClosureFunc(run)})
 	defer handle.Delete()
-	return ZeroStep(zero, uint64(handle), call.Pointer())
+	return PctxRecord(uint64(handle), call.Pointer())
 }

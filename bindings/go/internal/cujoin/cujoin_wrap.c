@@ -286,7 +286,28 @@ static ujoin_status post_hook(void *user, const ujoin_hook_args *args) {
     return ujoinGoHook((uintptr_t)user, 1, (void *)args, current_call);
 }
 static ujoin_status closure(void *user) { return ujoinGoClosure((uintptr_t)user, current_call); }
+static ujoin_status bucket_start(void *user, const ujoin_bucket *bucket, ujoin_work **out_work) {
+    return ujoinGoBucket((uintptr_t)user, 0, (void *)bucket, out_work, current_call);
+}
+static ujoin_status bucket_then(void *user, const ujoin_bucket *bucket, ujoin_work **out_work) {
+    return ujoinGoBucket((uintptr_t)user, 1, (void *)bucket, out_work, current_call);
+}
+static ujoin_status rule_step(void *user, const ujoin_rule_args *args) {
+    return ujoinGoRule((uintptr_t)user, 0, (void *)args, current_call);
+}
+static ujoin_status rule_init(void *user, const ujoin_rule_args *args) {
+    return ujoinGoRule((uintptr_t)user, 1, (void *)args, current_call);
+}
+static ujoin_status output(void *user, int32_t rank, ujoin_std stream, const char *data, size_t size) {
+    return ujoinGoOutput((uintptr_t)user, rank, stream, (char *)data, size, current_call);
+}
+static ujoin_status worker(void *user, const ujoin_worker_args *args) {
+    return ujoinGoWorker((uintptr_t)user, (void *)args);
+}
 static void release(void *user) { ujoinGoRelease((uintptr_t)user); }
+static void release_if(uintptr_t user) {
+    if (user) release((void *)user);
+}
 static void log_line(void *user, ujoin_log_level level, const char *text) {
     ujoinGoLog((uintptr_t)user, level, (char *)text);
 }
@@ -316,13 +337,32 @@ static ujoin_param *params_of(size_t count, const void *names, void **data, void
     ujoin_param *list = calloc(count + 1, sizeof *list);
     const char *name = names;
     for (size_t i = 0; list && i < count; i++, name += strlen(name) + 1) {
-        const int64_t *fact = facts + 3 * i;
+        const int64_t *fact = facts + 5 * i;
         list[i] = (ujoin_param){.name = or_null(name), .data = data[i], .grad = grad[i], .count = (size_t)fact[0],
-                                .dtype = (ujoin_dtype)fact[1], .ndim = (int32_t)fact[2]};
-        if (fact[2] > 0) list[i].shape = shapes;
-        shapes += fact[2];
+                                .dtype = (ujoin_dtype)fact[1], .grad_dtype = (ujoin_dtype)fact[2],
+                                .flags = (int32_t)fact[3], .ndim = (int32_t)fact[4]};
+        if (fact[4] > 0) list[i].shape = shapes;
+        shapes += fact[4];
     }
     return list;
+}
+
+/* facts: count and type of each */
+static ujoin_buffer *buffers_of(size_t count, void **data, const int64_t *facts) {
+    ujoin_buffer *list = calloc(count + 1, sizeof *list);
+    for (size_t i = 0; list && i < count; i++)
+        list[i] = (ujoin_buffer){.data = data[i], .count = (size_t)facts[2 * i], .dtype = (ujoin_dtype)facts[2 * i + 1]};
+    return list;
+}
+
+static ujoin_comm_hook hook_of(int kind, uintptr_t user, int has_then, int64_t start_iteration, int rank) {
+    ujoin_comm_hook hook = {.size = sizeof hook, .start_iteration = start_iteration, .kind = kind, .rank = rank};
+    if (!user) return hook;
+    hook.start = bucket_start;
+    hook.then = has_then ? bucket_then : NULL;
+    hook.user_data = (void *)user;
+    hook.destroy = release;
+    return hook;
 }
 
 
@@ -375,7 +415,8 @@ described StoreWait(ujoin_store *store, const void *keys, size_t count, int64_t 
 
 /* ------------------------------------------------------------------------------------------------------------- groups */
 ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char *name, ujoin_store *store, int rank,
-                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, void *call, void *out) {
+                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, void *call,
+                         void *out) {
     ujoin_group_options options = {.size = sizeof options,
                                    .rendezvous = or_null(rendezvous),
                                    .backend = or_null(backend),
@@ -384,7 +425,8 @@ ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char
                                    .rank = rank,
                                    .world_size = world_size,
                                    .timeout_ms = timeout_ms,
-                                   .rendezvous_timeout_ms = rendezvous_timeout_ms};
+                                   .rendezvous_timeout_ms = rendezvous_timeout_ms,
+                                   .shadow_collectives = shadow};
     BEGIN(call);
     ujoin_status status = ujoin_group_create(&options, out);
     END(status);
@@ -444,6 +486,10 @@ ujoin_status WorkWait(ujoin_work *work, int64_t timeout_ms, void *call) {
     BEGIN(call);
     ujoin_status status = ujoin_work_wait(work, timeout_ms);
     END(status);
+}
+
+size_t WorkContributors(ujoin_work *work, void *ranks, size_t capacity) {
+    return ujoin_work_contributors(work, ranks, capacity);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- join */
@@ -514,11 +560,15 @@ ujoin_status CtxReport(ujoin_ctx *ctx, void *facts) {
 size_t CtxRounds(ujoin_ctx *ctx, void *rounds, size_t capacity) { return ujoin_ctx_rounds(ctx, rounds, capacity); }
 
 /* ---------------------------------------------------------------------------------------------------------------- ddp */
-/* facts of the parameters: count, dtype, ndim each; those of the options: division, gradient kind, no initial broadcast,
- * source rank, first bucket, bucket, idle time-out. */
+/* facts of the parameters: count, dtype, gradient's dtype, flags, ndim each; those of the options: division, gradient kind,
+ * no initial broadcast, source rank, first bucket, bucket, idle time-out, find unused, static graph, bucket view, no buffer
+ * broadcast. */
 ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void *data, void *grad, const void *facts,
-                       const void *shapes, const void *options, uintptr_t release_handle, void *call, void *out) {
+                       const void *shapes, size_t buffer_count, void *buffer_data, const void *buffer_facts,
+                       const void *options, uintptr_t release_handle, void *call, void *out) {
     const int64_t *o = options;
+    ujoin_param *params = params_of(count, names, data, grad, facts, shapes);
+    ujoin_buffer *buffers = buffers_of(buffer_count, buffer_data, buffer_facts);
     ujoin_ddp_options given = {.size = sizeof given,
                                .division = (ujoin_division)o[0],
                                .gradient_kind = (ujoin_gradient_kind)o[1],
@@ -527,13 +577,20 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
                                .first_bucket_bytes = (size_t)o[4],
                                .bucket_bytes = (size_t)o[5],
                                .idle_timeout_ms = o[6],
+                               .find_unused = (int32_t)o[7],
+                               .static_graph = (int32_t)o[8],
+                               .bucket_view = (int32_t)o[9],
+                               .no_buffer_broadcast = (int32_t)o[10],
+                               .buffers = buffers,
+                               .buffer_count = buffer_count,
                                .release = release,
                                .release_data = (void *)release_handle};
-    ujoin_param *params = params_of(count, names, data, grad, facts, shapes);
-    if (!params) release((void *)release_handle);
+    int ready = params && buffers;
+    if (!ready) release((void *)release_handle);
     BEGIN(call);
-    ujoin_status status = params ? ujoin_ddp_create(group, params, count, &given, out) : no_memory();
+    ujoin_status status = ready ? ujoin_ddp_create(group, params, count, &given, out) : no_memory();
     free(params);
+    free(buffers);
     END(status);
 }
 ujoin_status DDPForward(ujoin_ddp *ddp, double samples, void *call) {
@@ -541,39 +598,85 @@ ujoin_status DDPForward(ujoin_ddp *ddp, double samples, void *call) {
     ujoin_status status = ujoin_ddp_forward(ddp, samples);
     END(status);
 }
+ujoin_status DDPReady(ujoin_ddp *ddp, size_t index, void *call) {
+    BEGIN(call);
+    ujoin_status status = ujoin_ddp_ready(ddp, index);
+    END(status);
+}
 ujoin_status DDPFinish(ujoin_ddp *ddp, void *call) {
     BEGIN(call);
     ujoin_status status = ujoin_ddp_finish(ddp);
     END(status);
 }
-/* facts: iterations, reduce_us, exposed_us, buckets, joined uneven; numbers: divisor, samples */
+/* user 0: none of the program's functions. The hook is owned from here on. */
+ujoin_status DDPSetCommHook(ujoin_ddp *ddp, int kind, uintptr_t user, int has_then, int64_t start_iteration, int rank) {
+    ujoin_comm_hook hook = hook_of(kind, user, has_then, start_iteration, rank);
+    return ujoin_ddp_set_comm_hook(ddp, &hook);
+}
+ujoin_status DDPSetBufferHook(ujoin_ddp *ddp, int time, int kind, uintptr_t user, int has_then, int64_t start_iteration,
+                              int rank) {
+    ujoin_comm_hook hook = hook_of(kind, user, has_then, start_iteration, rank);
+    return ujoin_ddp_set_buffer_hook(ddp, time, &hook);
+}
+void DDPGradient(ujoin_ddp *ddp, size_t index, void *out) { *(void **)out = ujoin_ddp_gradient(ddp, index); }
+size_t DDPUsed(ujoin_ddp *ddp, void *ranks, size_t capacity) { return ujoin_ddp_used(ddp, ranks, capacity); }
+/* facts: iterations, reduce_us, exposed_us, buckets, joined uneven, rebuilt; numbers: divisor, samples */
 ujoin_status DDPReport(ujoin_ddp *ddp, void *facts, void *numbers) {
     ujoin_ddp_report r = {.size = sizeof r};
     ujoin_status status = ujoin_ddp_get_report(ddp, &r);
-    memcpy(facts, (int64_t[]){r.iterations, r.reduce_us, r.exposed_us, (int64_t)r.bucket_count, r.joined_uneven},
-           5 * sizeof(int64_t));
+    memcpy(facts,
+           (int64_t[]){r.iterations, r.reduce_us, r.exposed_us, (int64_t)r.bucket_count, r.joined_uneven, r.rebuilt},
+           6 * sizeof(int64_t));
     memcpy(numbers, (double[]){r.divisor, r.samples}, 2 * sizeof(double));
     return status;
 }
 
 /* --------------------------------------------------------------------------------------------------------------- zero */
+/* facts of the options: idle time-out, seed, balance trainable, no master copy, stochastic rounding. rule_user 0: none of
+ * the program's own; its hyper-parameters are in their order. The rule is owned from here on. */
 ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const void *names, void *data, void *grad,
                         const void *facts, const void *shapes, const void *hyper_names, const void *hyper_values,
-                        size_t hyper_count, int64_t idle_ms, uintptr_t release_handle, void *call, void *out) {
+                        size_t hyper_count, const void *options, const char *rule_name, const void *state_names,
+                        size_t state_count, const void *rule_hyper_names, const void *rule_hyper_values,
+                        size_t rule_hyper_count, int has_init, uintptr_t rule_user, uintptr_t release_handle, void *call,
+                        void *out) {
+    const int64_t *o = options;
     ujoin_param *params = params_of(count, names, data, grad, facts, shapes);
     ujoin_hyper *hyper = hypers(hyper_names, hyper_values, hyper_count);
-    ujoin_zero_options options = {.size = sizeof options,
-                                  .hyper = hyper,
-                                  .hyper_count = hyper_count,
-                                  .idle_timeout_ms = idle_ms,
-                                  .release = release,
-                                  .release_data = (void *)release_handle};
-    int ready = params && hyper;
-    if (!ready) release((void *)release_handle);
+    ujoin_hyper *rule_hyper = hypers(rule_hyper_names, rule_hyper_values, rule_hyper_count);
+    const char **states = split(state_names, state_count);
+    ujoin_rule rule = {.size = sizeof rule,
+                       .name = rule_name,
+                       .step = rule_step,
+                       .init = has_init ? rule_init : NULL,
+                       .state_names = states,
+                       .state_count = state_count,
+                       .hyper = rule_hyper,
+                       .hyper_count = rule_hyper_count,
+                       .user_data = (void *)rule_user,
+                       .destroy = release};
+    ujoin_zero_options given = {.size = sizeof given,
+                                .hyper = hyper,
+                                .hyper_count = hyper_count,
+                                .idle_timeout_ms = o[0],
+                                .release = release,
+                                .release_data = (void *)release_handle,
+                                .rule = rule_user ? &rule : NULL,
+                                .seed = (uint64_t)o[1],
+                                .balance_trainable = (int32_t)o[2],
+                                .no_master_copy = (int32_t)o[3],
+                                .stochastic_rounding = (int32_t)o[4]};
+    int ready = params && hyper && rule_hyper && states;
+    if (!ready) {
+        release((void *)release_handle);
+        release_if(rule_user);
+    }
     BEGIN(call);
-    ujoin_status status = ready ? zero_create(group, optimizer, params, count, &options, out) : no_memory();
+    ujoin_status status = ready ? zero_create(group, optimizer, params, count, &given, out) : no_memory();
     free(params);
     free(hyper);
+    free(rule_hyper);
+    free(states);
     END(status);
 }
 ujoin_status ZeroAddParamGroup(ujoin_zero *zero, size_t count, const void *names, void *data, void *grad, const void *facts,
@@ -588,13 +691,62 @@ ujoin_status ZeroAddParamGroup(ujoin_zero *zero, size_t count, const void *names
     free(hyper);
     END(status);
 }
-/* closure_handle 0: none */
-ujoin_status ZeroStep(ujoin_zero *zero, uintptr_t closure_handle, void *call) {
-    ujoin_step_options options = {
-        .size = sizeof options, .closure = closure_handle ? closure : NULL, .closure_data = (void *)closure_handle};
+/* closure_handle 0: none. numbers: max_norm, norm_type; NULL: neither. out_norm may be NULL. */
+ujoin_status ZeroStep(ujoin_zero *zero, uintptr_t closure_handle, ujoin_scaler *scaler, const void *numbers,
+                      int skip_nonfinite, void *out_norm, void *call) {
+    const double *n = numbers;
+    ujoin_step_options options = {.size = sizeof options,
+                                  .closure = closure_handle ? closure : NULL,
+                                  .closure_data = (void *)closure_handle,
+                                  .scaler = scaler,
+                                  .out_norm = out_norm,
+                                  .max_norm = n ? n[0] : 0,
+                                  .norm_type = n ? n[1] : 0,
+                                  .skip_nonfinite = skip_nonfinite};
     BEGIN(call);
     ujoin_status status = zero_step(zero, &options);
     END(status);
+}
+ujoin_status ZeroClipGradNorm(ujoin_zero *zero, double max_norm, double norm_type, void *out_norm, void *call) {
+    BEGIN(call);
+    ujoin_status status = zero_clip_grad_norm(zero, max_norm, norm_type, out_norm);
+    END(status);
+}
+/* facts: parameters, gradients, state, buffers, full state */
+ujoin_status ZeroMemory(ujoin_zero *zero, void *facts) {
+    ujoin_zero_memory m = {.size = sizeof m};
+    ujoin_status status = zero_get_memory(zero, &m);
+    memcpy(facts, (uint64_t[]){m.parameters, m.gradients, m.state, m.buffers, m.full_state}, 5 * sizeof(uint64_t));
+    return status;
+}
+/* numbers: base, minimum, gamma; facts: kind, warm-up, total, every */
+ujoin_status ScheduleAt(const void *numbers, const void *facts, int64_t step, void *out_value) {
+    const double *n = numbers;
+    const int64_t *f = facts;
+    ujoin_schedule_options schedule = {.size = sizeof schedule,
+                                       .base = n[0],
+                                       .minimum = n[1],
+                                       .gamma = n[2],
+                                       .warmup_steps = f[1],
+                                       .total_steps = f[2],
+                                       .every = f[3],
+                                       .kind = (ujoin_schedule_kind)f[0]};
+    return zero_schedule(&schedule, step, out_value);
+}
+/* numbers: scale, growth, backoff; facts: interval, good steps, skipped */
+ujoin_status ScalerCreate(const void *numbers, const void *facts, void *out) {
+    const double *n = numbers;
+    const int64_t *f = facts;
+    ujoin_scaler_options options = {.size = sizeof options, .scale = n[0], .growth = n[1], .backoff = n[2],
+                                    .interval = f[0], .good_steps = f[1], .skipped = f[2]};
+    return zero_scaler_create(&options, out);
+}
+ujoin_status ScalerGet(ujoin_scaler *scaler, void *numbers, void *facts) {
+    ujoin_scaler_options o = {.size = sizeof o};
+    ujoin_status status = zero_scaler_get(scaler, &o);
+    memcpy(numbers, (double[]){o.scale, o.growth, o.backoff}, 3 * sizeof(double));
+    memcpy(facts, (int64_t[]){o.interval, o.good_steps, o.skipped}, 3 * sizeof(int64_t));
+    return status;
 }
 ujoin_status ZeroGetHyper(ujoin_zero *zero, int group, const char *name, void *out_value) {
     return zero_get_hyper(zero, group, name, out_value);
@@ -659,54 +811,102 @@ ujoin_status StateItem(ujoin_state *state, size_t index, const char *key, int by
 
 /* ---------------------------------------------------------------------------------------------------- process contexts */
 ujoin_status PctxParseStd(const char *text, void *values, size_t nprocs) { return pctx_parse_std(text, values, nprocs); }
-/* texts: name, program, log directory, run id, prefix; facts: grace, drain, partial line, nprocs, first rank, restart
- * count, redirects, tee, containment, same session */
-ujoin_status PctxCreate(const void *texts, const void *args, size_t arg_count, const void *facts, void *out) {
+/* texts: name, program, log directory, run id, prefix, function; facts: grace, drain, partial line, nprocs, first rank,
+ * restart count, redirects, tee, containment, same session, rotate bytes, rotate keep, start method, console, binding, no
+ * error file, no colour. output_user 0: no callback; it is owned from here on. */
+ujoin_status PctxCreate(const void *texts, const void *args, size_t arg_count, const void *facts, const void *console_ranks,
+                        size_t console_rank_count, const void *out_filters, size_t out_filter_count,
+                        const void *err_filters, size_t err_filter_count, uintptr_t output_user, void *out) {
     const int64_t *f = facts;
-    const char **text = split(texts, 5), **list = split(args, arg_count);
+    const char **text = split(texts, 6), **list = split(args, arg_count);
+    const char **out_list = split(out_filters, out_filter_count), **err_list = split(err_filters, err_filter_count);
     ujoin_status status = UJOIN_E_NO_MEMORY;
-    if (text && list) {
+    if (text && list && out_list && err_list) {
         ujoin_pctx_spec spec = {.size = sizeof spec,
                                 .name = or_null(text[0]),
                                 .program = or_null(text[1]),
+                                .function = or_null(text[5]),
                                 .args = list,
                                 .arg_count = arg_count,
                                 .log_dir = or_null(text[2]),
                                 .run_id = or_null(text[3]),
                                 .prefix = or_null(text[4]),
+                                .console_ranks = console_ranks,
+                                .console_rank_count = console_rank_count,
+                                .stdout_filters = out_list,
+                                .stdout_filter_count = out_filter_count,
+                                .stderr_filters = err_list,
+                                .stderr_filter_count = err_filter_count,
+                                .output = output_user ? output : NULL,
+                                .user_data = (void *)output_user,
+                                .destroy = output_user ? release : NULL,
                                 .grace_ms = f[0],
                                 .drain_ms = f[1],
                                 .partial_line_ms = f[2],
+                                .rotate_bytes = (uint64_t)f[10],
                                 .nprocs = (int32_t)f[3],
                                 .first_rank = (int32_t)f[4],
                                 .restart_count = (int32_t)f[5],
                                 .redirects = (ujoin_std)f[6],
                                 .tee = (ujoin_std)f[7],
+                                .start_method = (ujoin_start_method)f[12],
                                 .containment = (ujoin_containment)f[8],
-                                .same_session = (int32_t)f[9]};
+                                .console = (ujoin_console_policy)f[13],
+                                .binding = (ujoin_binding)f[14],
+                                .no_error_file = (int32_t)f[15],
+                                .same_session = (int32_t)f[9],
+                                .no_colour = (int32_t)f[16],
+                                .rotate_keep = (int32_t)f[11]};
         status = pctx_create(&spec, out);
     } else {
         no_memory();
+        release_if(output_user);
     }
     free(text);
     free(list);
+    free(out_list);
+    free(err_list);
     return status;
 }
 ujoin_status PctxSetEnv(ujoin_pctx *pctx, int rank, const char *name, const char *value, int unset) {
     return pctx_set_env(pctx, rank, name, unset ? NULL : value);
 }
-ujoin_status PctxSetWorker(ujoin_pctx *pctx, int rank, const char *program, const void *args, size_t arg_count, int has_args,
-                           const char *directory, int redirects, int tee) {
-    const char **list = split(args, arg_count);
-    ujoin_worker worker = {.size = sizeof worker,
-                           .program = or_null(program),
-                           .args = has_args ? list : NULL,
-                           .arg_count = arg_count,
-                           .directory = or_null(directory),
-                           .redirects = redirects,
-                           .tee = tee};
-    ujoin_status status = list ? pctx_set_worker(pctx, rank, &worker) : no_memory();
+/* texts: program, directory, path of stdin; facts: redirects, tee, source of stdin, umask set, umask, has arguments */
+ujoin_status PctxSetWorker(ujoin_pctx *pctx, int rank, const void *texts, const void *args, size_t arg_count,
+                           const void *facts, const void *input, size_t input_size, const void *stdin_data,
+                           size_t stdin_size, const void *cpus, size_t cpu_count, const void *limit_names,
+                           const void *limit_values, size_t limit_count) {
+    const int64_t *f = facts;
+    const char **text = split(texts, 3), **list = split(args, arg_count);
+    ujoin_hyper *limits = hypers(limit_names, limit_values, limit_count);
+    ujoin_status status = UJOIN_E_NO_MEMORY;
+    if (text && list && limits) {
+        ujoin_worker worker = {.size = sizeof worker,
+                               .program = or_null(text[0]),
+                               .args = f[5] ? list : NULL,
+                               .arg_count = arg_count,
+                               .directory = or_null(text[1]),
+                               .input = input,
+                               .input_size = input_size,
+                               .stdin_data = stdin_data,
+                               .stdin_size = stdin_size,
+                               .stdin_path = or_null(text[2]),
+                               .cpus = cpus,
+                               .cpu_count = cpu_count,
+                               .limits = limits,
+                               .limit_count = limit_count,
+                               .redirects = (ujoin_std)f[0],
+                               .tee = (ujoin_std)f[1],
+                               .stdin_from = (ujoin_stdin)f[2],
+                               .umask_set = (int32_t)f[3],
+                               .umask = (int32_t)f[4]};
+        status = pctx_set_worker(pctx, rank, &worker);
+    } else {
+        no_memory();
+    }
+    free(text);
     free(list);
+    free(limits);
     return status;
 }
 ujoin_status PctxStart(ujoin_pctx *pctx, void *call) {
@@ -729,6 +929,21 @@ ujoin_status PctxClose(ujoin_pctx *pctx, int signal, int64_t grace_ms, void *cal
     BEGIN(call);
     ujoin_status status = pctx_close(pctx, signal, grace_ms);
     END(status);
+}
+
+/* ----------------------------------------------------------------------------------------------------- inside a worker */
+/* The function is owned from here on. */
+ujoin_status PctxRegister(const char *name, uintptr_t user) { return pctx_register(name, worker, (void *)user, release); }
+/* DONE stands for a worker that has run, whatever its exit code. */
+ujoin_status PctxWorkerMain(void *out_exit_code) { return pctx_worker_main(out_exit_code); }
+ujoin_status PctxReturn(const void *data, size_t size) { return pctx_return(data, size); }
+ujoin_status PctxRecord(uintptr_t user, void *call) {
+    BEGIN(call);
+    ujoin_status status = pctx_record(closure, (void *)user);
+    END(status);
+}
+ujoin_status PctxRecordError(const char *message, const char *traceback, int code) {
+    return pctx_record_error(message, or_null(traceback), code);
 }
 
 #ifdef __cplusplus
@@ -1001,7 +1216,7 @@ long long _wrap_StoreWait_cujoin(ujoin_store *_swig_go_0, void *_swig_go_1, long
 }
 
 
-long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, ujoin_store *_swig_go_3, intgo _swig_go_4, intgo _swig_go_5, long long _swig_go_6, long long _swig_go_7, void *_swig_go_8, void *_swig_go_9) {
+long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, ujoin_store *_swig_go_3, intgo _swig_go_4, intgo _swig_go_5, long long _swig_go_6, long long _swig_go_7, intgo _swig_go_8, void *_swig_go_9, void *_swig_go_10) {
   char *arg1 = 0 ;
   char *arg2 = 0 ;
   char *arg3 = 0 ;
@@ -1010,8 +1225,9 @@ long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1,
   int arg6 ;
   int64_t arg7 ;
   int64_t arg8 ;
-  void *arg9 = 0 ;
+  int arg9 ;
   void *arg10 = 0 ;
+  void *arg11 = 0 ;
   char *temp1 ;
   char *temp2 ;
   char *temp3 ;
@@ -1041,10 +1257,11 @@ long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1,
   arg6 = (int)_swig_go_5; 
   arg7 = (int64_t)_swig_go_6; 
   arg8 = (int64_t)_swig_go_7; 
-  arg9 = *(void **)&_swig_go_8; 
+  arg9 = (int)_swig_go_8; 
   arg10 = *(void **)&_swig_go_9; 
+  arg11 = *(void **)&_swig_go_10; 
   
-  result = (ujoin_status)GroupCreate((char const *)arg1,(char const *)arg2,(char const *)arg3,arg4,arg5,arg6,arg7,arg8,arg9,arg10);
+  result = (ujoin_status)GroupCreate((char const *)arg1,(char const *)arg2,(char const *)arg3,arg4,arg5,arg6,arg7,arg8,arg9,arg10,arg11);
   _swig_go_result = box(result, 0); 
   free((char *)arg1); 
   free((char *)arg2); 
@@ -1146,6 +1363,23 @@ long long _wrap_WorkWait_cujoin(ujoin_work *_swig_go_0, long long _swig_go_1, vo
   
   result = (ujoin_status)WorkWait(arg1,arg2,arg3);
   _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_WorkContributors_cujoin(ujoin_work *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
+  ujoin_work *arg1 = 0 ;
+  void *arg2 = 0 ;
+  size_t arg3 ;
+  size_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_work **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  arg3 = (size_t)_swig_go_2; 
+  
+  result = WorkContributors(arg1,arg2,arg3);
+  _swig_go_result = result; 
   return _swig_go_result;
 }
 
@@ -1288,7 +1522,7 @@ long long _wrap_CtxRounds_cujoin(ujoin_ctx *_swig_go_0, void *_swig_go_1, long l
 }
 
 
-long long _wrap_DDPCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, void *_swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, void *_swig_go_7, long long _swig_go_8, void *_swig_go_9, void *_swig_go_10) {
+long long _wrap_DDPCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, void *_swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, long long _swig_go_7, void *_swig_go_8, void *_swig_go_9, void *_swig_go_10, long long _swig_go_11, void *_swig_go_12, void *_swig_go_13) {
   ujoin_group *arg1 = 0 ;
   size_t arg2 ;
   void *arg3 = 0 ;
@@ -1296,10 +1530,13 @@ long long _wrap_DDPCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, 
   void *arg5 = 0 ;
   void *arg6 = 0 ;
   void *arg7 = 0 ;
-  void *arg8 = 0 ;
-  uintptr_t arg9 ;
+  size_t arg8 ;
+  void *arg9 = 0 ;
   void *arg10 = 0 ;
   void *arg11 = 0 ;
+  uintptr_t arg12 ;
+  void *arg13 = 0 ;
+  void *arg14 = 0 ;
   ujoin_status result;
   long long _swig_go_result;
   
@@ -1310,12 +1547,15 @@ long long _wrap_DDPCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, 
   arg5 = *(void **)&_swig_go_4; 
   arg6 = *(void **)&_swig_go_5; 
   arg7 = *(void **)&_swig_go_6; 
-  arg8 = *(void **)&_swig_go_7; 
-  arg9 = (uintptr_t)_swig_go_8; 
+  arg8 = (size_t)_swig_go_7; 
+  arg9 = *(void **)&_swig_go_8; 
   arg10 = *(void **)&_swig_go_9; 
   arg11 = *(void **)&_swig_go_10; 
+  arg12 = (uintptr_t)_swig_go_11; 
+  arg13 = *(void **)&_swig_go_12; 
+  arg14 = *(void **)&_swig_go_13; 
   
-  result = (ujoin_status)DDPCreate(arg1,arg2,(void const *)arg3,arg4,arg5,(void const *)arg6,(void const *)arg7,(void const *)arg8,arg9,arg10,arg11);
+  result = (ujoin_status)DDPCreate(arg1,arg2,(void const *)arg3,arg4,arg5,(void const *)arg6,(void const *)arg7,arg8,arg9,(void const *)arg10,(void const *)arg11,arg12,arg13,arg14);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }
@@ -1338,6 +1578,23 @@ long long _wrap_DDPForward_cujoin(ujoin_ddp *_swig_go_0, double _swig_go_1, void
 }
 
 
+long long _wrap_DDPReady_cujoin(ujoin_ddp *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
+  ujoin_ddp *arg1 = 0 ;
+  size_t arg2 ;
+  void *arg3 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_ddp **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ujoin_status)DDPReady(arg1,arg2,arg3);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
 long long _wrap_DDPFinish_cujoin(ujoin_ddp *_swig_go_0, void *_swig_go_1) {
   ujoin_ddp *arg1 = 0 ;
   void *arg2 = 0 ;
@@ -1349,6 +1606,85 @@ long long _wrap_DDPFinish_cujoin(ujoin_ddp *_swig_go_0, void *_swig_go_1) {
   
   result = (ujoin_status)DDPFinish(arg1,arg2);
   _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_DDPSetCommHook_cujoin(ujoin_ddp *_swig_go_0, intgo _swig_go_1, long long _swig_go_2, intgo _swig_go_3, long long _swig_go_4, intgo _swig_go_5) {
+  ujoin_ddp *arg1 = 0 ;
+  int arg2 ;
+  uintptr_t arg3 ;
+  int arg4 ;
+  int64_t arg5 ;
+  int arg6 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_ddp **)&_swig_go_0; 
+  arg2 = (int)_swig_go_1; 
+  arg3 = (uintptr_t)_swig_go_2; 
+  arg4 = (int)_swig_go_3; 
+  arg5 = (int64_t)_swig_go_4; 
+  arg6 = (int)_swig_go_5; 
+  
+  result = (ujoin_status)DDPSetCommHook(arg1,arg2,arg3,arg4,arg5,arg6);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_DDPSetBufferHook_cujoin(ujoin_ddp *_swig_go_0, intgo _swig_go_1, intgo _swig_go_2, long long _swig_go_3, intgo _swig_go_4, long long _swig_go_5, intgo _swig_go_6) {
+  ujoin_ddp *arg1 = 0 ;
+  int arg2 ;
+  int arg3 ;
+  uintptr_t arg4 ;
+  int arg5 ;
+  int64_t arg6 ;
+  int arg7 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_ddp **)&_swig_go_0; 
+  arg2 = (int)_swig_go_1; 
+  arg3 = (int)_swig_go_2; 
+  arg4 = (uintptr_t)_swig_go_3; 
+  arg5 = (int)_swig_go_4; 
+  arg6 = (int64_t)_swig_go_5; 
+  arg7 = (int)_swig_go_6; 
+  
+  result = (ujoin_status)DDPSetBufferHook(arg1,arg2,arg3,arg4,arg5,arg6,arg7);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+void _wrap_DDPGradient_cujoin(ujoin_ddp *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
+  ujoin_ddp *arg1 = 0 ;
+  size_t arg2 ;
+  void *arg3 = 0 ;
+  
+  arg1 = *(ujoin_ddp **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  DDPGradient(arg1,arg2,arg3);
+  
+}
+
+
+long long _wrap_DDPUsed_cujoin(ujoin_ddp *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
+  ujoin_ddp *arg1 = 0 ;
+  void *arg2 = 0 ;
+  size_t arg3 ;
+  size_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_ddp **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  arg3 = (size_t)_swig_go_2; 
+  
+  result = DDPUsed(arg1,arg2,arg3);
+  _swig_go_result = result; 
   return _swig_go_result;
 }
 
@@ -1370,7 +1706,7 @@ long long _wrap_DDPReport_cujoin(ujoin_ddp *_swig_go_0, void *_swig_go_1, void *
 }
 
 
-long long _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, void *_swig_go_7, void *_swig_go_8, void *_swig_go_9, long long _swig_go_10, long long _swig_go_11, long long _swig_go_12, void *_swig_go_13, void *_swig_go_14) {
+long long _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, void *_swig_go_7, void *_swig_go_8, void *_swig_go_9, long long _swig_go_10, void *_swig_go_11, _gostring_ _swig_go_12, void *_swig_go_13, long long _swig_go_14, void *_swig_go_15, void *_swig_go_16, long long _swig_go_17, intgo _swig_go_18, long long _swig_go_19, long long _swig_go_20, void *_swig_go_21, void *_swig_go_22) {
   ujoin_group *arg1 = 0 ;
   int arg2 ;
   size_t arg3 ;
@@ -1382,10 +1718,19 @@ long long _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, lon
   void *arg9 = 0 ;
   void *arg10 = 0 ;
   size_t arg11 ;
-  int64_t arg12 ;
-  uintptr_t arg13 ;
+  void *arg12 = 0 ;
+  char *arg13 = 0 ;
   void *arg14 = 0 ;
-  void *arg15 = 0 ;
+  size_t arg15 ;
+  void *arg16 = 0 ;
+  void *arg17 = 0 ;
+  size_t arg18 ;
+  int arg19 ;
+  uintptr_t arg20 ;
+  uintptr_t arg21 ;
+  void *arg22 = 0 ;
+  void *arg23 = 0 ;
+  char *temp13 ;
   ujoin_status result;
   long long _swig_go_result;
   
@@ -1400,13 +1745,27 @@ long long _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, lon
   arg9 = *(void **)&_swig_go_8; 
   arg10 = *(void **)&_swig_go_9; 
   arg11 = (size_t)_swig_go_10; 
-  arg12 = (int64_t)_swig_go_11; 
-  arg13 = (uintptr_t)_swig_go_12; 
-  arg14 = *(void **)&_swig_go_13; 
-  arg15 = *(void **)&_swig_go_14; 
+  arg12 = *(void **)&_swig_go_11; 
   
-  result = (ujoin_status)ZeroCreate(arg1,arg2,arg3,(void const *)arg4,arg5,arg6,(void const *)arg7,(void const *)arg8,(void const *)arg9,(void const *)arg10,arg11,arg12,arg13,arg14,arg15);
+  temp13 = (char *)malloc(_swig_go_12.n + 1);
+  memcpy(temp13, _swig_go_12.p, _swig_go_12.n);
+  temp13[_swig_go_12.n] = '\0';
+  arg13 = (char *)temp13;
+  
+  arg14 = *(void **)&_swig_go_13; 
+  arg15 = (size_t)_swig_go_14; 
+  arg16 = *(void **)&_swig_go_15; 
+  arg17 = *(void **)&_swig_go_16; 
+  arg18 = (size_t)_swig_go_17; 
+  arg19 = (int)_swig_go_18; 
+  arg20 = (uintptr_t)_swig_go_19; 
+  arg21 = (uintptr_t)_swig_go_20; 
+  arg22 = *(void **)&_swig_go_21; 
+  arg23 = *(void **)&_swig_go_22; 
+  
+  result = (ujoin_status)ZeroCreate(arg1,arg2,arg3,(void const *)arg4,arg5,arg6,(void const *)arg7,(void const *)arg8,(void const *)arg9,(void const *)arg10,arg11,(void const *)arg12,(char const *)arg13,(void const *)arg14,arg15,(void const *)arg16,(void const *)arg17,arg18,arg19,arg20,arg21,arg22,arg23);
   _swig_go_result = box(result, 0); 
+  free((char *)arg13); 
   return _swig_go_result;
 }
 
@@ -1444,18 +1803,115 @@ long long _wrap_ZeroAddParamGroup_cujoin(ujoin_zero *_swig_go_0, long long _swig
 }
 
 
-long long _wrap_ZeroStep_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
+long long _wrap_ZeroStep_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, ujoin_scaler *_swig_go_2, void *_swig_go_3, intgo _swig_go_4, void *_swig_go_5, void *_swig_go_6) {
   ujoin_zero *arg1 = 0 ;
   uintptr_t arg2 ;
-  void *arg3 = 0 ;
+  ujoin_scaler *arg3 = 0 ;
+  void *arg4 = 0 ;
+  int arg5 ;
+  void *arg6 = 0 ;
+  void *arg7 = 0 ;
   ujoin_status result;
   long long _swig_go_result;
   
   arg1 = *(ujoin_zero **)&_swig_go_0; 
   arg2 = (uintptr_t)_swig_go_1; 
+  arg3 = *(ujoin_scaler **)&_swig_go_2; 
+  arg4 = *(void **)&_swig_go_3; 
+  arg5 = (int)_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  arg7 = *(void **)&_swig_go_6; 
+  
+  result = (ujoin_status)ZeroStep(arg1,arg2,arg3,(void const *)arg4,arg5,arg6,arg7);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_ZeroClipGradNorm_cujoin(ujoin_zero *_swig_go_0, double _swig_go_1, double _swig_go_2, void *_swig_go_3, void *_swig_go_4) {
+  ujoin_zero *arg1 = 0 ;
+  double arg2 ;
+  double arg3 ;
+  void *arg4 = 0 ;
+  void *arg5 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_zero **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  arg3 = (double)_swig_go_2; 
+  arg4 = *(void **)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ujoin_status)ZeroClipGradNorm(arg1,arg2,arg3,arg4,arg5);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_ZeroMemory_cujoin(ujoin_zero *_swig_go_0, void *_swig_go_1) {
+  ujoin_zero *arg1 = 0 ;
+  void *arg2 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_zero **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ujoin_status)ZeroMemory(arg1,arg2);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_ScheduleAt_cujoin(void *_swig_go_0, void *_swig_go_1, long long _swig_go_2, void *_swig_go_3) {
+  void *arg1 = 0 ;
+  void *arg2 = 0 ;
+  int64_t arg3 ;
+  void *arg4 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  arg3 = (int64_t)_swig_go_2; 
+  arg4 = *(void **)&_swig_go_3; 
+  
+  result = (ujoin_status)ScheduleAt((void const *)arg1,(void const *)arg2,arg3,arg4);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_ScalerCreate_cujoin(void *_swig_go_0, void *_swig_go_1, void *_swig_go_2) {
+  void *arg1 = 0 ;
+  void *arg2 = 0 ;
+  void *arg3 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
   arg3 = *(void **)&_swig_go_2; 
   
-  result = (ujoin_status)ZeroStep(arg1,arg2,arg3);
+  result = (ujoin_status)ScalerCreate((void const *)arg1,(void const *)arg2,arg3);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_ScalerGet_cujoin(ujoin_scaler *_swig_go_0, void *_swig_go_1, void *_swig_go_2) {
+  ujoin_scaler *arg1 = 0 ;
+  void *arg2 = 0 ;
+  void *arg3 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_scaler **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ujoin_status)ScalerGet(arg1,arg2,arg3);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }
@@ -1715,12 +2171,19 @@ long long _wrap_PctxParseStd_cujoin(_gostring_ _swig_go_0, void *_swig_go_1, lon
 }
 
 
-long long _wrap_PctxCreate_cujoin(void *_swig_go_0, void *_swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4) {
+long long _wrap_PctxCreate_cujoin(void *_swig_go_0, void *_swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4, long long _swig_go_5, void *_swig_go_6, long long _swig_go_7, void *_swig_go_8, long long _swig_go_9, long long _swig_go_10, void *_swig_go_11) {
   void *arg1 = 0 ;
   void *arg2 = 0 ;
   size_t arg3 ;
   void *arg4 = 0 ;
   void *arg5 = 0 ;
+  size_t arg6 ;
+  void *arg7 = 0 ;
+  size_t arg8 ;
+  void *arg9 = 0 ;
+  size_t arg10 ;
+  uintptr_t arg11 ;
+  void *arg12 = 0 ;
   ujoin_status result;
   long long _swig_go_result;
   
@@ -1729,8 +2192,15 @@ long long _wrap_PctxCreate_cujoin(void *_swig_go_0, void *_swig_go_1, long long 
   arg3 = (size_t)_swig_go_2; 
   arg4 = *(void **)&_swig_go_3; 
   arg5 = *(void **)&_swig_go_4; 
+  arg6 = (size_t)_swig_go_5; 
+  arg7 = *(void **)&_swig_go_6; 
+  arg8 = (size_t)_swig_go_7; 
+  arg9 = *(void **)&_swig_go_8; 
+  arg10 = (size_t)_swig_go_9; 
+  arg11 = (uintptr_t)_swig_go_10; 
+  arg12 = *(void **)&_swig_go_11; 
   
-  result = (ujoin_status)PctxCreate((void const *)arg1,(void const *)arg2,arg3,(void const *)arg4,arg5);
+  result = (ujoin_status)PctxCreate((void const *)arg1,(void const *)arg2,arg3,(void const *)arg4,(void const *)arg5,arg6,(void const *)arg7,arg8,(void const *)arg9,arg10,arg11,arg12);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }
@@ -1771,45 +2241,43 @@ long long _wrap_PctxSetEnv_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, _gos
 }
 
 
-long long _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, _gostring_ _swig_go_2, void *_swig_go_3, long long _swig_go_4, intgo _swig_go_5, _gostring_ _swig_go_6, intgo _swig_go_7, intgo _swig_go_8) {
+long long _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, void *_swig_go_2, void *_swig_go_3, long long _swig_go_4, void *_swig_go_5, void *_swig_go_6, long long _swig_go_7, void *_swig_go_8, long long _swig_go_9, void *_swig_go_10, long long _swig_go_11, void *_swig_go_12, void *_swig_go_13, long long _swig_go_14) {
   ujoin_pctx *arg1 = 0 ;
   int arg2 ;
-  char *arg3 = 0 ;
+  void *arg3 = 0 ;
   void *arg4 = 0 ;
   size_t arg5 ;
-  int arg6 ;
-  char *arg7 = 0 ;
-  int arg8 ;
-  int arg9 ;
-  char *temp3 ;
-  char *temp7 ;
+  void *arg6 = 0 ;
+  void *arg7 = 0 ;
+  size_t arg8 ;
+  void *arg9 = 0 ;
+  size_t arg10 ;
+  void *arg11 = 0 ;
+  size_t arg12 ;
+  void *arg13 = 0 ;
+  void *arg14 = 0 ;
+  size_t arg15 ;
   ujoin_status result;
   long long _swig_go_result;
   
   arg1 = *(ujoin_pctx **)&_swig_go_0; 
   arg2 = (int)_swig_go_1; 
-  
-  temp3 = (char *)malloc(_swig_go_2.n + 1);
-  memcpy(temp3, _swig_go_2.p, _swig_go_2.n);
-  temp3[_swig_go_2.n] = '\0';
-  arg3 = (char *)temp3;
-  
+  arg3 = *(void **)&_swig_go_2; 
   arg4 = *(void **)&_swig_go_3; 
   arg5 = (size_t)_swig_go_4; 
-  arg6 = (int)_swig_go_5; 
+  arg6 = *(void **)&_swig_go_5; 
+  arg7 = *(void **)&_swig_go_6; 
+  arg8 = (size_t)_swig_go_7; 
+  arg9 = *(void **)&_swig_go_8; 
+  arg10 = (size_t)_swig_go_9; 
+  arg11 = *(void **)&_swig_go_10; 
+  arg12 = (size_t)_swig_go_11; 
+  arg13 = *(void **)&_swig_go_12; 
+  arg14 = *(void **)&_swig_go_13; 
+  arg15 = (size_t)_swig_go_14; 
   
-  temp7 = (char *)malloc(_swig_go_6.n + 1);
-  memcpy(temp7, _swig_go_6.p, _swig_go_6.n);
-  temp7[_swig_go_6.n] = '\0';
-  arg7 = (char *)temp7;
-  
-  arg8 = (int)_swig_go_7; 
-  arg9 = (int)_swig_go_8; 
-  
-  result = (ujoin_status)PctxSetWorker(arg1,arg2,(char const *)arg3,(void const *)arg4,arg5,arg6,(char const *)arg7,arg8,arg9);
+  result = (ujoin_status)PctxSetWorker(arg1,arg2,(void const *)arg3,(void const *)arg4,arg5,(void const *)arg6,(void const *)arg7,arg8,(void const *)arg9,arg10,(void const *)arg11,arg12,(void const *)arg13,(void const *)arg14,arg15);
   _swig_go_result = box(result, 0); 
-  free((char *)arg3); 
-  free((char *)arg7); 
   return _swig_go_result;
 }
 
@@ -1878,6 +2346,102 @@ long long _wrap_PctxClose_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, long 
   
   result = (ujoin_status)PctxClose(arg1,arg2,arg3,arg4);
   _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_PctxRegister_cujoin(_gostring_ _swig_go_0, long long _swig_go_1) {
+  char *arg1 = 0 ;
+  uintptr_t arg2 ;
+  char *temp1 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  
+  temp1 = (char *)malloc(_swig_go_0.n + 1);
+  memcpy(temp1, _swig_go_0.p, _swig_go_0.n);
+  temp1[_swig_go_0.n] = '\0';
+  arg1 = (char *)temp1;
+  
+  arg2 = (uintptr_t)_swig_go_1; 
+  
+  result = (ujoin_status)PctxRegister((char const *)arg1,arg2);
+  _swig_go_result = box(result, 0); 
+  free((char *)arg1); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_PctxWorkerMain_cujoin(void *_swig_go_0) {
+  void *arg1 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  
+  result = (ujoin_status)PctxWorkerMain(arg1);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_PctxReturn_cujoin(void *_swig_go_0, long long _swig_go_1) {
+  void *arg1 = 0 ;
+  size_t arg2 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  
+  result = (ujoin_status)PctxReturn((void const *)arg1,arg2);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_PctxRecord_cujoin(long long _swig_go_0, void *_swig_go_1) {
+  uintptr_t arg1 ;
+  void *arg2 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = (uintptr_t)_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ujoin_status)PctxRecord(arg1,arg2);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_PctxRecordError_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, intgo _swig_go_2) {
+  char *arg1 = 0 ;
+  char *arg2 = 0 ;
+  int arg3 ;
+  char *temp1 ;
+  char *temp2 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  
+  temp1 = (char *)malloc(_swig_go_0.n + 1);
+  memcpy(temp1, _swig_go_0.p, _swig_go_0.n);
+  temp1[_swig_go_0.n] = '\0';
+  arg1 = (char *)temp1;
+  
+  
+  temp2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(temp2, _swig_go_1.p, _swig_go_1.n);
+  temp2[_swig_go_1.n] = '\0';
+  arg2 = (char *)temp2;
+  
+  arg3 = (int)_swig_go_2; 
+  
+  result = (ujoin_status)PctxRecordError((char const *)arg1,(char const *)arg2,arg3);
+  _swig_go_result = box(result, 0); 
+  free((char *)arg1); 
+  free((char *)arg2); 
   return _swig_go_result;
 }
 
@@ -2016,23 +2580,6 @@ long long _wrap_WorkTest_cujoin(ujoin_work *_swig_go_0) {
 }
 
 
-long long _wrap_ujoin_work_contributors_cujoin(ujoin_work *_swig_go_0, intgo *_swig_go_1, long long _swig_go_2) {
-  ujoin_work *arg1 = 0 ;
-  int32_t *arg2 = 0 ;
-  size_t arg3 ;
-  size_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_work **)&_swig_go_0; 
-  arg2 = *(int32_t **)&_swig_go_1; 
-  arg3 = (size_t)_swig_go_2; 
-  
-  result = ujoin_work_contributors((struct ujoin_work const *)arg1,arg2,arg3);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
 void _wrap_WorkAbort_cujoin(ujoin_work *_swig_go_0) {
   ujoin_work *arg1 = 0 ;
   
@@ -2131,22 +2678,7 @@ ujoin_joinable *_wrap_DDPJoinable_cujoin(ujoin_ddp *_swig_go_0) {
 }
 
 
-long long _wrap_DDPReady_cujoin(ujoin_ddp *_swig_go_0, long long _swig_go_1) {
-  ujoin_ddp *arg1 = 0 ;
-  size_t arg2 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_ddp **)&_swig_go_0; 
-  arg2 = (size_t)_swig_go_1; 
-  
-  result = (ujoin_status)ujoin_ddp_ready(arg1,arg2);
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-long long _wrap_ujoin_ddp_set_sync_cujoin(ujoin_ddp *_swig_go_0, intgo _swig_go_1) {
+long long _wrap_DDPSetSync_cujoin(ujoin_ddp *_swig_go_0, intgo _swig_go_1) {
   ujoin_ddp *arg1 = 0 ;
   int32_t arg2 ;
   ujoin_status result;
@@ -2157,70 +2689,6 @@ long long _wrap_ujoin_ddp_set_sync_cujoin(ujoin_ddp *_swig_go_0, intgo _swig_go_
   
   result = (ujoin_status)ujoin_ddp_set_sync(arg1,arg2);
   _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-long long _wrap_ujoin_ddp_set_comm_hook_cujoin(ujoin_ddp *_swig_go_0, struct ujoin_comm_hook *_swig_go_1) {
-  ujoin_ddp *arg1 = 0 ;
-  ujoin_comm_hook *arg2 = 0 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_ddp **)&_swig_go_0; 
-  arg2 = *(ujoin_comm_hook **)&_swig_go_1; 
-  
-  result = (ujoin_status)ujoin_ddp_set_comm_hook(arg1,(struct ujoin_comm_hook const *)arg2);
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-long long _wrap_ujoin_ddp_set_buffer_hook_cujoin(ujoin_ddp *_swig_go_0, intgo _swig_go_1, struct ujoin_comm_hook *_swig_go_2) {
-  ujoin_ddp *arg1 = 0 ;
-  ujoin_buffer_time arg2 ;
-  ujoin_comm_hook *arg3 = 0 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_ddp **)&_swig_go_0; 
-  arg2 = (ujoin_buffer_time)_swig_go_1; 
-  arg3 = *(ujoin_comm_hook **)&_swig_go_2; 
-  
-  result = (ujoin_status)ujoin_ddp_set_buffer_hook(arg1,arg2,(struct ujoin_comm_hook const *)arg3);
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-void *_wrap_ujoin_ddp_gradient_cujoin(ujoin_ddp *_swig_go_0, long long _swig_go_1) {
-  ujoin_ddp *arg1 = 0 ;
-  size_t arg2 ;
-  void *result = 0 ;
-  void *_swig_go_result;
-  
-  arg1 = *(ujoin_ddp **)&_swig_go_0; 
-  arg2 = (size_t)_swig_go_1; 
-  
-  result = (void *)ujoin_ddp_gradient(arg1,arg2);
-  *(void **)&_swig_go_result = (void *)result; 
-  return _swig_go_result;
-}
-
-
-long long _wrap_ujoin_ddp_used_cujoin(ujoin_ddp *_swig_go_0, intgo *_swig_go_1, long long _swig_go_2) {
-  ujoin_ddp *arg1 = 0 ;
-  int32_t *arg2 = 0 ;
-  size_t arg3 ;
-  size_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_ddp **)&_swig_go_0; 
-  arg2 = *(int32_t **)&_swig_go_1; 
-  arg3 = (size_t)_swig_go_2; 
-  
-  result = ujoin_ddp_used((struct ujoin_ddp const *)arg1,arg2,arg3);
-  _swig_go_result = result; 
   return _swig_go_result;
 }
 
@@ -2319,7 +2787,7 @@ long long _wrap_ZeroSetGradient_cujoin(ujoin_zero *_swig_go_0, long long _swig_g
 }
 
 
-long long _wrap_zero_set_frozen_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, intgo _swig_go_2) {
+long long _wrap_ZeroSetFrozen_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, intgo _swig_go_2) {
   ujoin_zero *arg1 = 0 ;
   size_t arg2 ;
   int32_t arg3 ;
@@ -2331,25 +2799,6 @@ long long _wrap_zero_set_frozen_cujoin(ujoin_zero *_swig_go_0, long long _swig_g
   arg3 = (int32_t)_swig_go_2; 
   
   result = (ujoin_status)zero_set_frozen(arg1,arg2,arg3);
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-long long _wrap_zero_clip_grad_norm_cujoin(ujoin_zero *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3) {
-  ujoin_zero *arg1 = 0 ;
-  double arg2 ;
-  double arg3 ;
-  double *arg4 = 0 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_zero **)&_swig_go_0; 
-  arg2 = (double)_swig_go_1; 
-  arg3 = (double)_swig_go_2; 
-  arg4 = *(double **)&_swig_go_3; 
-  
-  result = (ujoin_status)zero_clip_grad_norm(arg1,arg2,arg3,arg4);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }
@@ -2377,21 +2826,6 @@ long long _wrap_ZeroShardCount_cujoin(ujoin_zero *_swig_go_0) {
   
   result = zero_shard_count((struct ujoin_zero const *)arg1);
   _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-long long _wrap_zero_get_memory_cujoin(ujoin_zero *_swig_go_0, struct ujoin_zero_memory *_swig_go_1) {
-  ujoin_zero *arg1 = 0 ;
-  ujoin_zero_memory *arg2 = 0 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_zero **)&_swig_go_0; 
-  arg2 = *(ujoin_zero_memory **)&_swig_go_1; 
-  
-  result = (ujoin_status)zero_get_memory((struct ujoin_zero const *)arg1,arg2);
-  _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }
 
@@ -2429,39 +2863,7 @@ void _wrap_StateDestroy_cujoin(ujoin_state *_swig_go_0) {
 }
 
 
-long long _wrap_zero_schedule_cujoin(struct ujoin_schedule_options *_swig_go_0, long long _swig_go_1, double *_swig_go_2) {
-  ujoin_schedule_options *arg1 = 0 ;
-  int64_t arg2 ;
-  double *arg3 = 0 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_schedule_options **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  arg3 = *(double **)&_swig_go_2; 
-  
-  result = (ujoin_status)zero_schedule((struct ujoin_schedule_options const *)arg1,arg2,arg3);
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-long long _wrap_zero_scaler_create_cujoin(struct ujoin_scaler_options *_swig_go_0, struct ujoin_scaler **_swig_go_1) {
-  ujoin_scaler_options *arg1 = 0 ;
-  ujoin_scaler **arg2 = 0 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_scaler_options **)&_swig_go_0; 
-  arg2 = *(ujoin_scaler ***)&_swig_go_1; 
-  
-  result = (ujoin_status)zero_scaler_create((struct ujoin_scaler_options const *)arg1,arg2);
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-double _wrap_zero_scaler_scale_cujoin(struct ujoin_scaler *_swig_go_0) {
+double _wrap_ScalerScale_cujoin(ujoin_scaler *_swig_go_0) {
   ujoin_scaler *arg1 = 0 ;
   double result;
   double _swig_go_result;
@@ -2474,22 +2876,7 @@ double _wrap_zero_scaler_scale_cujoin(struct ujoin_scaler *_swig_go_0) {
 }
 
 
-long long _wrap_zero_scaler_get_cujoin(struct ujoin_scaler *_swig_go_0, struct ujoin_scaler_options *_swig_go_1) {
-  ujoin_scaler *arg1 = 0 ;
-  ujoin_scaler_options *arg2 = 0 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_scaler **)&_swig_go_0; 
-  arg2 = *(ujoin_scaler_options **)&_swig_go_1; 
-  
-  result = (ujoin_status)zero_scaler_get((struct ujoin_scaler const *)arg1,arg2);
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-void _wrap_zero_scaler_destroy_cujoin(struct ujoin_scaler *_swig_go_0) {
+void _wrap_ScalerDestroy_cujoin(ujoin_scaler *_swig_go_0) {
   ujoin_scaler *arg1 = 0 ;
   
   arg1 = *(ujoin_scaler **)&_swig_go_0; 
@@ -2538,7 +2925,7 @@ _gostring_ _wrap_PctxReport_cujoin(ujoin_pctx *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_pctx_report_json_cujoin(ujoin_pctx *_swig_go_0) {
+_gostring_ _wrap_PctxReportJSON_cujoin(ujoin_pctx *_swig_go_0) {
   ujoin_pctx *arg1 = 0 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -2585,117 +2972,6 @@ void _wrap_PctxDestroy_cujoin(ujoin_pctx *_swig_go_0) {
   
   pctx_destroy(arg1);
   
-}
-
-
-long long _wrap_pctx_register_cujoin(_gostring_ _swig_go_0, void* _swig_go_1, void *_swig_go_2, void* _swig_go_3) {
-  char *arg1 = 0 ;
-  ujoin_worker_fn arg2 = 0 ;
-  void *arg3 = 0 ;
-  ujoin_destroy_fn arg4 = 0 ;
-  char *temp1 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  
-  temp1 = (char *)malloc(_swig_go_0.n + 1);
-  memcpy(temp1, _swig_go_0.p, _swig_go_0.n);
-  temp1[_swig_go_0.n] = '\0';
-  arg1 = (char *)temp1;
-  
-  arg2 = *(ujoin_worker_fn *)&_swig_go_1; 
-  arg3 = *(void **)&_swig_go_2; 
-  arg4 = *(ujoin_destroy_fn *)&_swig_go_3; 
-  
-  result = (ujoin_status)pctx_register((char const *)arg1,arg2,arg3,arg4);
-  _swig_go_result = box(result, 0); 
-  free((char *)arg1); 
-  return _swig_go_result;
-}
-
-
-long long _wrap_pctx_worker_main_cujoin(intgo *_swig_go_0) {
-  int32_t *arg1 = 0 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(int32_t **)&_swig_go_0; 
-  
-  result = (ujoin_status)pctx_worker_main(arg1);
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-long long _wrap_pctx_return_cujoin(void *_swig_go_0, long long _swig_go_1) {
-  void *arg1 = 0 ;
-  size_t arg2 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(void **)&_swig_go_0; 
-  arg2 = (size_t)_swig_go_1; 
-  
-  result = (ujoin_status)pctx_return((void const *)arg1,arg2);
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-long long _wrap_pctx_record_cujoin(void* _swig_go_0, void *_swig_go_1) {
-  ujoin_call_fn arg1 = 0 ;
-  void *arg2 = 0 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_call_fn *)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  
-  result = (ujoin_status)pctx_record(arg1,arg2);
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-long long _wrap_pctx_record_error_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, intgo _swig_go_2) {
-  char *arg1 = 0 ;
-  char *arg2 = 0 ;
-  int32_t arg3 ;
-  char *temp1 ;
-  char *temp2 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  
-  temp1 = (char *)malloc(_swig_go_0.n + 1);
-  memcpy(temp1, _swig_go_0.p, _swig_go_0.n);
-  temp1[_swig_go_0.n] = '\0';
-  arg1 = (char *)temp1;
-  
-  
-  temp2 = (char *)malloc(_swig_go_1.n + 1);
-  memcpy(temp2, _swig_go_1.p, _swig_go_1.n);
-  temp2[_swig_go_1.n] = '\0';
-  arg2 = (char *)temp2;
-  
-  arg3 = (int32_t)_swig_go_2; 
-  
-  result = (ujoin_status)pctx_record_error((char const *)arg1,(char const *)arg2,arg3);
-  _swig_go_result = box(result, 0); 
-  free((char *)arg1); 
-  free((char *)arg2); 
-  return _swig_go_result;
-}
-
-
-long long _wrap_pctx_record_crashes_cujoin() {
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  
-  result = (ujoin_status)pctx_record_crashes();
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
 }
 
 

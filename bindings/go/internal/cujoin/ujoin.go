@@ -73,9 +73,9 @@ typedef long long swig_type_40;
 typedef long long swig_type_41;
 typedef long long swig_type_42;
 typedef long long swig_type_43;
-typedef _gostring_ swig_type_44;
+typedef long long swig_type_44;
 typedef long long swig_type_45;
-typedef long long swig_type_46;
+typedef _gostring_ swig_type_46;
 typedef long long swig_type_47;
 typedef long long swig_type_48;
 typedef long long swig_type_49;
@@ -104,64 +104,64 @@ typedef long long swig_type_71;
 typedef long long swig_type_72;
 typedef long long swig_type_73;
 typedef long long swig_type_74;
-typedef _gostring_ swig_type_75;
+typedef long long swig_type_75;
 typedef long long swig_type_76;
 typedef long long swig_type_77;
 typedef long long swig_type_78;
 typedef long long swig_type_79;
-typedef _gostring_ swig_type_80;
-typedef long long swig_type_81;
-typedef _gostring_ swig_type_82;
+typedef long long swig_type_80;
+typedef _gostring_ swig_type_81;
+typedef long long swig_type_82;
 typedef long long swig_type_83;
 typedef long long swig_type_84;
 typedef long long swig_type_85;
 typedef long long swig_type_86;
-typedef _gostring_ swig_type_87;
-typedef _gostring_ swig_type_88;
+typedef long long swig_type_87;
+typedef long long swig_type_88;
 typedef long long swig_type_89;
 typedef long long swig_type_90;
-typedef _gostring_ swig_type_91;
+typedef long long swig_type_91;
 typedef long long swig_type_92;
-typedef _gostring_ swig_type_93;
+typedef long long swig_type_93;
 typedef long long swig_type_94;
 typedef long long swig_type_95;
 typedef long long swig_type_96;
 typedef long long swig_type_97;
 typedef _gostring_ swig_type_98;
-typedef _gostring_ swig_type_99;
+typedef long long swig_type_99;
 typedef long long swig_type_100;
-typedef _gostring_ swig_type_101;
+typedef long long swig_type_101;
 typedef long long swig_type_102;
 typedef _gostring_ swig_type_103;
 typedef long long swig_type_104;
-typedef long long swig_type_105;
+typedef _gostring_ swig_type_105;
 typedef long long swig_type_106;
 typedef long long swig_type_107;
 typedef long long swig_type_108;
 typedef long long swig_type_109;
 typedef _gostring_ swig_type_110;
 typedef _gostring_ swig_type_111;
-typedef _gostring_ swig_type_112;
-typedef _gostring_ swig_type_113;
-typedef long long swig_type_114;
+typedef long long swig_type_112;
+typedef long long swig_type_113;
+typedef _gostring_ swig_type_114;
 typedef long long swig_type_115;
-typedef long long swig_type_116;
+typedef _gostring_ swig_type_116;
 typedef long long swig_type_117;
 typedef long long swig_type_118;
-typedef _gostring_ swig_type_119;
+typedef long long swig_type_119;
 typedef long long swig_type_120;
 typedef long long swig_type_121;
 typedef long long swig_type_122;
 typedef long long swig_type_123;
 typedef long long swig_type_124;
-typedef long long swig_type_125;
-typedef long long swig_type_126;
+typedef _gostring_ swig_type_125;
+typedef _gostring_ swig_type_126;
 typedef long long swig_type_127;
 typedef long long swig_type_128;
-typedef _gostring_ swig_type_129;
+typedef long long swig_type_129;
 typedef long long swig_type_130;
 typedef long long swig_type_131;
-typedef _gostring_ swig_type_132;
+typedef long long swig_type_132;
 typedef long long swig_type_133;
 typedef long long swig_type_134;
 typedef long long swig_type_135;
@@ -169,28 +169,40 @@ typedef long long swig_type_136;
 typedef long long swig_type_137;
 typedef long long swig_type_138;
 typedef long long swig_type_139;
-typedef long long swig_type_140;
+typedef _gostring_ swig_type_140;
 typedef long long swig_type_141;
 typedef long long swig_type_142;
 typedef long long swig_type_143;
 typedef long long swig_type_144;
 typedef long long swig_type_145;
-typedef _gostring_ swig_type_146;
-typedef _gostring_ swig_type_147;
-typedef long long swig_type_148;
-typedef long long swig_type_149;
+typedef long long swig_type_146;
+typedef long long swig_type_147;
+typedef _gostring_ swig_type_148;
+typedef _gostring_ swig_type_149;
 typedef _gostring_ swig_type_150;
-typedef void* swig_type_151;
-typedef void* swig_type_152;
-typedef long long swig_type_153;
+typedef _gostring_ swig_type_151;
+typedef _gostring_ swig_type_152;
+typedef _gostring_ swig_type_153;
 typedef long long swig_type_154;
 typedef long long swig_type_155;
 typedef long long swig_type_156;
-typedef void* swig_type_157;
+typedef _gostring_ swig_type_157;
 typedef long long swig_type_158;
-typedef _gostring_ swig_type_159;
+typedef long long swig_type_159;
 typedef _gostring_ swig_type_160;
 typedef long long swig_type_161;
+typedef long long swig_type_162;
+typedef _gostring_ swig_type_163;
+typedef long long swig_type_164;
+typedef long long swig_type_165;
+typedef long long swig_type_166;
+typedef long long swig_type_167;
+typedef long long swig_type_168;
+typedef long long swig_type_169;
+typedef long long swig_type_170;
+typedef _gostring_ swig_type_171;
+typedef _gostring_ swig_type_172;
+typedef long long swig_type_173;
 extern void _wrap_Swig_free_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_cujoin(swig_intgo arg1);
 
@@ -217,102 +229,101 @@ extern swig_type_13 _wrap_StoreSet_cujoin(uintptr_t arg1, swig_type_14 arg2, swi
 extern swig_type_16 _wrap_StoreGet_cujoin(uintptr_t arg1, swig_type_17 arg2, swig_type_18 arg3, swig_voidp arg4, swig_type_19 arg5, swig_voidp arg6, swig_voidp arg7);
 extern swig_type_20 _wrap_StoreAdd_cujoin(uintptr_t arg1, swig_type_21 arg2, swig_type_22 arg3, swig_voidp arg4, swig_voidp arg5);
 extern swig_type_23 _wrap_StoreWait_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_24 arg3, swig_type_25 arg4, swig_voidp arg5);
-extern swig_type_26 _wrap_GroupCreate_cujoin(swig_type_27 arg1, swig_type_28 arg2, swig_type_29 arg3, uintptr_t arg4, swig_intgo arg5, swig_intgo arg6, swig_type_30 arg7, swig_type_31 arg8, swig_voidp arg9, swig_voidp arg10);
+extern swig_type_26 _wrap_GroupCreate_cujoin(swig_type_27 arg1, swig_type_28 arg2, swig_type_29 arg3, uintptr_t arg4, swig_intgo arg5, swig_intgo arg6, swig_type_30 arg7, swig_type_31 arg8, swig_intgo arg9, swig_voidp arg10, swig_voidp arg11);
 extern swig_type_32 _wrap_GroupInfo_cujoin(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_33 _wrap_GroupBackend_cujoin(uintptr_t arg1);
 extern swig_type_34 _wrap_GroupClose_cujoin(uintptr_t arg1, swig_type_35 arg2, swig_voidp arg3);
 extern swig_type_36 _wrap_Collective_cujoin(swig_intgo arg1, uintptr_t arg2, swig_voidp arg3, swig_type_37 arg4, swig_voidp arg5, swig_type_38 arg6, swig_intgo arg7, swig_intgo arg8, swig_type_39 arg9, swig_type_40 arg10, swig_voidp arg11, swig_voidp arg12);
 extern swig_type_41 _wrap_WorkWait_cujoin(uintptr_t arg1, swig_type_42 arg2, swig_voidp arg3);
-extern swig_type_43 _wrap_JoinableCreate_cujoin(uintptr_t arg1, swig_type_44 arg2, swig_voidp arg3, swig_type_45 arg4, swig_type_46 arg5, swig_voidp arg6);
-extern swig_type_47 _wrap_JoinableNotify_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_48 _wrap_CtxCreate_cujoin(swig_voidp arg1, swig_type_49 arg2, swig_type_50 arg3, swig_type_51 arg4, swig_voidp arg5, swig_voidp arg6, swig_type_52 arg7, swig_voidp arg8, swig_voidp arg9);
-extern swig_type_53 _wrap_CtxFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_54 _wrap_CtxStopped_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_55 _wrap_CtxReport_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_56 _wrap_CtxRounds_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_57 arg3);
-extern swig_type_58 _wrap_DDPCreate_cujoin(uintptr_t arg1, swig_type_59 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_type_60 arg9, swig_voidp arg10, swig_voidp arg11);
-extern swig_type_61 _wrap_DDPForward_cujoin(uintptr_t arg1, double arg2, swig_voidp arg3);
-extern swig_type_62 _wrap_DDPFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_63 _wrap_DDPReport_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_64 _wrap_ZeroCreate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_65 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_voidp arg10, swig_type_66 arg11, swig_type_67 arg12, swig_type_68 arg13, swig_voidp arg14, swig_voidp arg15);
-extern swig_type_69 _wrap_ZeroAddParamGroup_cujoin(uintptr_t arg1, swig_type_70 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_type_71 arg10, swig_voidp arg11);
-extern swig_type_72 _wrap_ZeroStep_cujoin(uintptr_t arg1, swig_type_73 arg2, swig_voidp arg3);
-extern swig_type_74 _wrap_ZeroGetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_75 arg3, swig_voidp arg4);
-extern swig_type_76 _wrap_ZeroConsolidate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_77 _wrap_ZeroStateDict_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_78 _wrap_ZeroLoadStateDict_cujoin(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_79 _wrap_ZeroSave_cujoin(uintptr_t arg1, swig_type_80 arg2, uintptr_t arg3, swig_intgo arg4, swig_intgo arg5, swig_voidp arg6);
-extern swig_type_81 _wrap_ZeroLoad_cujoin(uintptr_t arg1, swig_type_82 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
-extern swig_type_83 _wrap_ZeroShard_cujoin(uintptr_t arg1, swig_type_84 arg2, swig_voidp arg3);
-extern swig_type_85 _wrap_StateCreate_cujoin(swig_voidp arg1);
-extern swig_type_86 _wrap_StateSet_cujoin(uintptr_t arg1, swig_type_87 arg2, swig_type_88 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, double arg7);
-extern swig_type_89 _wrap_StateItem_cujoin(uintptr_t arg1, swig_type_90 arg2, swig_type_91 arg3, swig_intgo arg4, swig_voidp arg5);
-extern swig_type_92 _wrap_PctxParseStd_cujoin(swig_type_93 arg1, swig_voidp arg2, swig_type_94 arg3);
-extern swig_type_95 _wrap_PctxCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_96 arg3, swig_voidp arg4, swig_voidp arg5);
-extern swig_type_97 _wrap_PctxSetEnv_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_98 arg3, swig_type_99 arg4, swig_intgo arg5);
-extern swig_type_100 _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_101 arg3, swig_voidp arg4, swig_type_102 arg5, swig_intgo arg6, swig_type_103 arg7, swig_intgo arg8, swig_intgo arg9);
-extern swig_type_104 _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_105 _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_106 arg2, swig_voidp arg3);
-extern swig_type_107 _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_108 _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_109 arg3, swig_voidp arg4);
-extern swig_type_110 _wrap_Version_cujoin(void);
+extern swig_type_43 _wrap_WorkContributors_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_44 arg3);
+extern swig_type_45 _wrap_JoinableCreate_cujoin(uintptr_t arg1, swig_type_46 arg2, swig_voidp arg3, swig_type_47 arg4, swig_type_48 arg5, swig_voidp arg6);
+extern swig_type_49 _wrap_JoinableNotify_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_50 _wrap_CtxCreate_cujoin(swig_voidp arg1, swig_type_51 arg2, swig_type_52 arg3, swig_type_53 arg4, swig_voidp arg5, swig_voidp arg6, swig_type_54 arg7, swig_voidp arg8, swig_voidp arg9);
+extern swig_type_55 _wrap_CtxFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_56 _wrap_CtxStopped_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_57 _wrap_CtxReport_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_58 _wrap_CtxRounds_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_59 arg3);
+extern swig_type_60 _wrap_DDPCreate_cujoin(uintptr_t arg1, swig_type_61 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_type_62 arg8, swig_voidp arg9, swig_voidp arg10, swig_voidp arg11, swig_type_63 arg12, swig_voidp arg13, swig_voidp arg14);
+extern swig_type_64 _wrap_DDPForward_cujoin(uintptr_t arg1, double arg2, swig_voidp arg3);
+extern swig_type_65 _wrap_DDPReady_cujoin(uintptr_t arg1, swig_type_66 arg2, swig_voidp arg3);
+extern swig_type_67 _wrap_DDPFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_68 _wrap_DDPSetCommHook_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_69 arg3, swig_intgo arg4, swig_type_70 arg5, swig_intgo arg6);
+extern swig_type_71 _wrap_DDPSetBufferHook_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3, swig_type_72 arg4, swig_intgo arg5, swig_type_73 arg6, swig_intgo arg7);
+extern void _wrap_DDPGradient_cujoin(uintptr_t arg1, swig_type_74 arg2, swig_voidp arg3);
+extern swig_type_75 _wrap_DDPUsed_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_76 arg3);
+extern swig_type_77 _wrap_DDPReport_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_78 _wrap_ZeroCreate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_79 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_voidp arg10, swig_type_80 arg11, swig_voidp arg12, swig_type_81 arg13, swig_voidp arg14, swig_type_82 arg15, swig_voidp arg16, swig_voidp arg17, swig_type_83 arg18, swig_intgo arg19, swig_type_84 arg20, swig_type_85 arg21, swig_voidp arg22, swig_voidp arg23);
+extern swig_type_86 _wrap_ZeroAddParamGroup_cujoin(uintptr_t arg1, swig_type_87 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_type_88 arg10, swig_voidp arg11);
+extern swig_type_89 _wrap_ZeroStep_cujoin(uintptr_t arg1, swig_type_90 arg2, uintptr_t arg3, swig_voidp arg4, swig_intgo arg5, swig_voidp arg6, swig_voidp arg7);
+extern swig_type_91 _wrap_ZeroClipGradNorm_cujoin(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_92 _wrap_ZeroMemory_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_93 _wrap_ScheduleAt_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_94 arg3, swig_voidp arg4);
+extern swig_type_95 _wrap_ScalerCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_96 _wrap_ScalerGet_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_97 _wrap_ZeroGetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_98 arg3, swig_voidp arg4);
+extern swig_type_99 _wrap_ZeroConsolidate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_100 _wrap_ZeroStateDict_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_101 _wrap_ZeroLoadStateDict_cujoin(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_102 _wrap_ZeroSave_cujoin(uintptr_t arg1, swig_type_103 arg2, uintptr_t arg3, swig_intgo arg4, swig_intgo arg5, swig_voidp arg6);
+extern swig_type_104 _wrap_ZeroLoad_cujoin(uintptr_t arg1, swig_type_105 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_106 _wrap_ZeroShard_cujoin(uintptr_t arg1, swig_type_107 arg2, swig_voidp arg3);
+extern swig_type_108 _wrap_StateCreate_cujoin(swig_voidp arg1);
+extern swig_type_109 _wrap_StateSet_cujoin(uintptr_t arg1, swig_type_110 arg2, swig_type_111 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, double arg7);
+extern swig_type_112 _wrap_StateItem_cujoin(uintptr_t arg1, swig_type_113 arg2, swig_type_114 arg3, swig_intgo arg4, swig_voidp arg5);
+extern swig_type_115 _wrap_PctxParseStd_cujoin(swig_type_116 arg1, swig_voidp arg2, swig_type_117 arg3);
+extern swig_type_118 _wrap_PctxCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_119 arg3, swig_voidp arg4, swig_voidp arg5, swig_type_120 arg6, swig_voidp arg7, swig_type_121 arg8, swig_voidp arg9, swig_type_122 arg10, swig_type_123 arg11, swig_voidp arg12);
+extern swig_type_124 _wrap_PctxSetEnv_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_125 arg3, swig_type_126 arg4, swig_intgo arg5);
+extern swig_type_127 _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3, swig_voidp arg4, swig_type_128 arg5, swig_voidp arg6, swig_voidp arg7, swig_type_129 arg8, swig_voidp arg9, swig_type_130 arg10, swig_voidp arg11, swig_type_131 arg12, swig_voidp arg13, swig_voidp arg14, swig_type_132 arg15);
+extern swig_type_133 _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_134 _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_135 arg2, swig_voidp arg3);
+extern swig_type_136 _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_137 _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_138 arg3, swig_voidp arg4);
+extern swig_type_139 _wrap_PctxRegister_cujoin(swig_type_140 arg1, swig_type_141 arg2);
+extern swig_type_142 _wrap_PctxWorkerMain_cujoin(swig_voidp arg1);
+extern swig_type_143 _wrap_PctxReturn_cujoin(swig_voidp arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_PctxRecord_cujoin(swig_type_146 arg1, swig_voidp arg2);
+extern swig_type_147 _wrap_PctxRecordError_cujoin(swig_type_148 arg1, swig_type_149 arg2, swig_intgo arg3);
+extern swig_type_150 _wrap_Version_cujoin(void);
 extern swig_intgo _wrap_ABIVersion_cujoin(void);
-extern swig_type_111 _wrap_Backends_cujoin(void);
-extern swig_type_112 _wrap_StoreURL_cujoin(uintptr_t arg1);
+extern swig_type_151 _wrap_Backends_cujoin(void);
+extern swig_type_152 _wrap_StoreURL_cujoin(uintptr_t arg1);
 extern void _wrap_StoreAbort_cujoin(uintptr_t arg1);
 extern void _wrap_StoreDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupRank_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupSize_cujoin(uintptr_t arg1);
-extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_113 arg2);
+extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_153 arg2);
 extern void _wrap_GroupDestroy_cujoin(uintptr_t arg1);
-extern swig_type_114 _wrap_WorkTest_cujoin(uintptr_t arg1);
-extern swig_type_115 _wrap_ujoin_work_contributors_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_116 arg3);
+extern swig_type_154 _wrap_WorkTest_cujoin(uintptr_t arg1);
 extern void _wrap_WorkAbort_cujoin(uintptr_t arg1);
 extern void _wrap_WorkDestroy_cujoin(uintptr_t arg1);
 extern void _wrap_JoinableDestroy_cujoin(uintptr_t arg1);
-extern swig_type_117 _wrap_CtxStart_cujoin(uintptr_t arg1);
-extern swig_type_118 _wrap_CtxStop_cujoin(uintptr_t arg1);
-extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_119 arg2);
+extern swig_type_155 _wrap_CtxStart_cujoin(uintptr_t arg1);
+extern swig_type_156 _wrap_CtxStop_cujoin(uintptr_t arg1);
+extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_157 arg2);
 extern void _wrap_CtxDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_DDPJoinable_cujoin(uintptr_t arg1);
-extern swig_type_120 _wrap_DDPReady_cujoin(uintptr_t arg1, swig_type_121 arg2);
-extern swig_type_122 _wrap_ujoin_ddp_set_sync_cujoin(uintptr_t arg1, swig_intgo arg2);
-extern swig_type_123 _wrap_ujoin_ddp_set_comm_hook_cujoin(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_124 _wrap_ujoin_ddp_set_buffer_hook_cujoin(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
-extern swig_voidp _wrap_ujoin_ddp_gradient_cujoin(uintptr_t arg1, swig_type_125 arg2);
-extern swig_type_126 _wrap_ujoin_ddp_used_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_127 arg3);
+extern swig_type_158 _wrap_DDPSetSync_cujoin(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_DDPDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_ZeroJoinable_cujoin(uintptr_t arg1);
-extern swig_type_128 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
-extern swig_type_129 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_130 arg2);
-extern swig_type_131 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_132 arg3, double arg4);
-extern swig_type_133 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_134 arg2, swig_voidp arg3);
-extern swig_type_135 _wrap_zero_set_frozen_cujoin(uintptr_t arg1, swig_type_136 arg2, swig_intgo arg3);
-extern swig_type_137 _wrap_zero_clip_grad_norm_cujoin(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4);
-extern swig_type_138 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
-extern swig_type_139 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
-extern swig_type_140 _wrap_zero_get_memory_cujoin(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_159 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
+extern swig_type_160 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_161 arg2);
+extern swig_type_162 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_163 arg3, double arg4);
+extern swig_type_164 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_165 arg2, swig_voidp arg3);
+extern swig_type_166 _wrap_ZeroSetFrozen_cujoin(uintptr_t arg1, swig_type_167 arg2, swig_intgo arg3);
+extern swig_type_168 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
+extern swig_type_169 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
 extern void _wrap_ZeroDestroy_cujoin(uintptr_t arg1);
-extern swig_type_141 _wrap_StateCount_cujoin(uintptr_t arg1);
+extern swig_type_170 _wrap_StateCount_cujoin(uintptr_t arg1);
 extern void _wrap_StateDestroy_cujoin(uintptr_t arg1);
-extern swig_type_142 _wrap_zero_schedule_cujoin(uintptr_t arg1, swig_type_143 arg2, swig_voidp arg3);
-extern swig_type_144 _wrap_zero_scaler_create_cujoin(uintptr_t arg1, uintptr_t arg2);
-extern double _wrap_zero_scaler_scale_cujoin(uintptr_t arg1);
-extern swig_type_145 _wrap_zero_scaler_get_cujoin(uintptr_t arg1, uintptr_t arg2);
-extern void _wrap_zero_scaler_destroy_cujoin(uintptr_t arg1);
+extern double _wrap_ScalerScale_cujoin(uintptr_t arg1);
+extern void _wrap_ScalerDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFailed_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFirstFailure_cujoin(uintptr_t arg1);
-extern swig_type_146 _wrap_PctxReport_cujoin(uintptr_t arg1);
-extern swig_type_147 _wrap_pctx_report_json_cujoin(uintptr_t arg1);
-extern swig_type_148 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
+extern swig_type_171 _wrap_PctxReport_cujoin(uintptr_t arg1);
+extern swig_type_172 _wrap_PctxReportJSON_cujoin(uintptr_t arg1);
+extern swig_type_173 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
 extern void _wrap_PctxAbort_cujoin(uintptr_t arg1);
 extern void _wrap_PctxDestroy_cujoin(uintptr_t arg1);
-extern swig_type_149 _wrap_pctx_register_cujoin(swig_type_150 arg1, swig_type_151 arg2, swig_voidp arg3, swig_type_152 arg4);
-extern swig_type_153 _wrap_pctx_worker_main_cujoin(swig_voidp arg1);
-extern swig_type_154 _wrap_pctx_return_cujoin(swig_voidp arg1, swig_type_155 arg2);
-extern swig_type_156 _wrap_pctx_record_cujoin(swig_type_157 arg1, swig_voidp arg2);
-extern swig_type_158 _wrap_pctx_record_error_cujoin(swig_type_159 arg1, swig_type_160 arg2, swig_intgo arg3);
-extern swig_type_161 _wrap_pctx_record_crashes_cujoin(void);
 #undef intgo
 */
 import "C"
@@ -509,7 +520,7 @@ func StoreWait(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4 int64, arg5 u
 	return swig_r_1
 }
 
-func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, arg6 int, arg7 int64, arg8 int64, arg9 unsafe.Pointer, arg10 unsafe.Pointer) (_swig_ret *Failure) {
+func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, arg6 int, arg7 int64, arg8 int64, arg9 int, arg10 unsafe.Pointer, arg11 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -521,7 +532,8 @@ func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, 
 	_swig_i_7 := arg8
 	_swig_i_8 := arg9
 	_swig_i_9 := arg10
-	swig_r = (uint64)(C._wrap_GroupCreate_cujoin(*(*C.swig_type_27)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_intgo(_swig_i_5), C.swig_type_30(_swig_i_6), C.swig_type_31(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9)))
+	_swig_i_10 := arg11
+	swig_r = (uint64)(C._wrap_GroupCreate_cujoin(*(*C.swig_type_27)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_intgo(_swig_i_5), C.swig_type_30(_swig_i_6), C.swig_type_31(_swig_i_7), C.swig_intgo(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_voidp(_swig_i_10)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -598,6 +610,15 @@ func WorkWait(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure
 	return swig_r_1
 }
 
+func WorkContributors(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (int64)(C._wrap_WorkContributors_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_44(_swig_i_2)))
+	return swig_r
+}
+
 func JoinableCreate(arg1 uintptr, arg2 string, arg3 unsafe.Pointer, arg4 int64, arg5 uint64, arg6 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
@@ -606,7 +627,7 @@ func JoinableCreate(arg1 uintptr, arg2 string, arg3 unsafe.Pointer, arg4 int64, 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (uint64)(C._wrap_JoinableCreate_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_44)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_type_45(_swig_i_3), C.swig_type_46(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (uint64)(C._wrap_JoinableCreate_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_46)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_type_47(_swig_i_3), C.swig_type_48(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -637,7 +658,7 @@ func CtxCreate(arg1 unsafe.Pointer, arg2 int64, arg3 int64, arg4 int64, arg5 uns
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
 	_swig_i_8 := arg9
-	swig_r = (uint64)(C._wrap_CtxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_49(_swig_i_1), C.swig_type_50(_swig_i_2), C.swig_type_51(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_type_52(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8)))
+	swig_r = (uint64)(C._wrap_CtxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_51(_swig_i_1), C.swig_type_52(_swig_i_2), C.swig_type_53(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_type_54(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -678,11 +699,11 @@ func CtxRounds(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret int64) 
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int64)(C._wrap_CtxRounds_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_57(_swig_i_2)))
+	swig_r = (int64)(C._wrap_CtxRounds_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_59(_swig_i_2)))
 	return swig_r
 }
 
-func DDPCreate(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 unsafe.Pointer, arg9 uint64, arg10 unsafe.Pointer, arg11 unsafe.Pointer) (_swig_ret *Failure) {
+func DDPCreate(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 int64, arg9 unsafe.Pointer, arg10 unsafe.Pointer, arg11 unsafe.Pointer, arg12 uint64, arg13 unsafe.Pointer, arg14 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -695,7 +716,10 @@ func DDPCreate(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsafe.Pointe
 	_swig_i_8 := arg9
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
-	swig_r = (uint64)(C._wrap_DDPCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_59(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_type_60(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_voidp(_swig_i_10)))
+	_swig_i_11 := arg12
+	_swig_i_12 := arg13
+	_swig_i_13 := arg14
+	swig_r = (uint64)(C._wrap_DDPCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_61(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_62(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_63(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -712,6 +736,17 @@ func DDPForward(arg1 uintptr, arg2 float64, arg3 unsafe.Pointer) (_swig_ret *Fai
 	return swig_r_1
 }
 
+func DDPReady(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (uint64)(C._wrap_DDPReady_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
 func DDPFinish(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
@@ -720,6 +755,51 @@ func DDPFinish(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
+}
+
+func DDPSetCommHook(arg1 uintptr, arg2 int, arg3 uint64, arg4 int, arg5 int64, arg6 int) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r = (uint64)(C._wrap_DDPSetCommHook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_69(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_type_70(_swig_i_4), C.swig_intgo(_swig_i_5)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func DDPSetBufferHook(arg1 uintptr, arg2 int, arg3 int, arg4 uint64, arg5 int, arg6 int64, arg7 int) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	_swig_i_6 := arg7
+	swig_r = (uint64)(C._wrap_DDPSetBufferHook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_type_72(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_type_73(_swig_i_5), C.swig_intgo(_swig_i_6)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func DDPGradient(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	C._wrap_DDPGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1), C.swig_voidp(_swig_i_2))
+}
+
+func DDPUsed(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (int64)(C._wrap_DDPUsed_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_76(_swig_i_2)))
+	return swig_r
 }
 
 func DDPReport(arg1 uintptr, arg2 unsafe.Pointer, arg3 unsafe.Pointer) (_swig_ret *Failure) {
@@ -733,7 +813,7 @@ func DDPReport(arg1 uintptr, arg2 unsafe.Pointer, arg3 unsafe.Pointer) (_swig_re
 	return swig_r_1
 }
 
-func ZeroCreate(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 unsafe.Pointer, arg9 unsafe.Pointer, arg10 unsafe.Pointer, arg11 int64, arg12 int64, arg13 uint64, arg14 unsafe.Pointer, arg15 unsafe.Pointer) (_swig_ret *Failure) {
+func ZeroCreate(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 unsafe.Pointer, arg9 unsafe.Pointer, arg10 unsafe.Pointer, arg11 int64, arg12 unsafe.Pointer, arg13 string, arg14 unsafe.Pointer, arg15 int64, arg16 unsafe.Pointer, arg17 unsafe.Pointer, arg18 int64, arg19 int, arg20 uint64, arg21 uint64, arg22 unsafe.Pointer, arg23 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -750,7 +830,18 @@ func ZeroCreate(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer, arg5 un
 	_swig_i_12 := arg13
 	_swig_i_13 := arg14
 	_swig_i_14 := arg15
-	swig_r = (uint64)(C._wrap_ZeroCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_65(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_type_66(_swig_i_10), C.swig_type_67(_swig_i_11), C.swig_type_68(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_voidp(_swig_i_14)))
+	_swig_i_15 := arg16
+	_swig_i_16 := arg17
+	_swig_i_17 := arg18
+	_swig_i_18 := arg19
+	_swig_i_19 := arg20
+	_swig_i_20 := arg21
+	_swig_i_21 := arg22
+	_swig_i_22 := arg23
+	swig_r = (uint64)(C._wrap_ZeroCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_79(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_type_80(_swig_i_10), C.swig_voidp(_swig_i_11), *(*C.swig_type_81)(unsafe.Pointer(&_swig_i_12)), C.swig_voidp(_swig_i_13), C.swig_type_82(_swig_i_14), C.swig_voidp(_swig_i_15), C.swig_voidp(_swig_i_16), C.swig_type_83(_swig_i_17), C.swig_intgo(_swig_i_18), C.swig_type_84(_swig_i_19), C.swig_type_85(_swig_i_20), C.swig_voidp(_swig_i_21), C.swig_voidp(_swig_i_22)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg13
+	}
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -769,18 +860,79 @@ func ZeroAddParamGroup(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsaf
 	_swig_i_8 := arg9
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
-	swig_r = (uint64)(C._wrap_ZeroAddParamGroup_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_71(_swig_i_9), C.swig_voidp(_swig_i_10)))
+	swig_r = (uint64)(C._wrap_ZeroAddParamGroup_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_87(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_88(_swig_i_9), C.swig_voidp(_swig_i_10)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
-func ZeroStep(arg1 uintptr, arg2 uint64, arg3 unsafe.Pointer) (_swig_ret *Failure) {
+func ZeroStep(arg1 uintptr, arg2 uint64, arg3 uintptr, arg4 unsafe.Pointer, arg5 int, arg6 unsafe.Pointer, arg7 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroStep_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_73(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	_swig_i_6 := arg7
+	swig_r = (uint64)(C._wrap_ZeroStep_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_90(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func ZeroClipGradNorm(arg1 uintptr, arg2 float64, arg3 float64, arg4 unsafe.Pointer, arg5 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r = (uint64)(C._wrap_ZeroClipGradNorm_cujoin(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func ZeroMemory(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (uint64)(C._wrap_ZeroMemory_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func ScheduleAt(arg1 unsafe.Pointer, arg2 unsafe.Pointer, arg3 int64, arg4 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r = (uint64)(C._wrap_ScheduleAt_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_94(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func ScalerCreate(arg1 unsafe.Pointer, arg2 unsafe.Pointer, arg3 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (uint64)(C._wrap_ScalerCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func ScalerGet(arg1 uintptr, arg2 unsafe.Pointer, arg3 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (uint64)(C._wrap_ScalerGet_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -792,7 +944,7 @@ func ZeroGetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 unsafe.Pointer) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ZeroGetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_75)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroGetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_98)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -841,7 +993,7 @@ func ZeroSave(arg1 uintptr, arg2 string, arg3 uintptr, arg4 int, arg5 int, arg6 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (uint64)(C._wrap_ZeroSave_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_80)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (uint64)(C._wrap_ZeroSave_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_103)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -857,7 +1009,7 @@ func ZeroLoad(arg1 uintptr, arg2 string, arg3 int, arg4 unsafe.Pointer, arg5 uns
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_ZeroLoad_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_82)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_ZeroLoad_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_105)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -871,7 +1023,7 @@ func ZeroShard(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failur
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroShard_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_84(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroShard_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_107(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -895,7 +1047,7 @@ func StateSet(arg1 uintptr, arg2 string, arg3 string, arg4 unsafe.Pointer, arg5 
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uint64)(C._wrap_StateSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_87)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_88)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.double(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_StateSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_110)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_111)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.double(_swig_i_6)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -914,7 +1066,7 @@ func StateItem(arg1 uintptr, arg2 int64, arg3 string, arg4 int, arg5 unsafe.Poin
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_StateItem_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_90(_swig_i_1), *(*C.swig_type_91)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_StateItem_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_113(_swig_i_1), *(*C.swig_type_114)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -928,7 +1080,7 @@ func PctxParseStd(arg1 string, arg2 unsafe.Pointer, arg3 int64) (_swig_ret *Fail
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxParseStd_cujoin(*(*C.swig_type_93)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_type_94(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxParseStd_cujoin(*(*C.swig_type_116)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_type_117(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -937,14 +1089,21 @@ func PctxParseStd(arg1 string, arg2 unsafe.Pointer, arg3 int64) (_swig_ret *Fail
 	return swig_r_1
 }
 
-func PctxCreate(arg1 unsafe.Pointer, arg2 unsafe.Pointer, arg3 int64, arg4 unsafe.Pointer, arg5 unsafe.Pointer) (_swig_ret *Failure) {
+func PctxCreate(arg1 unsafe.Pointer, arg2 unsafe.Pointer, arg3 int64, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 int64, arg7 unsafe.Pointer, arg8 int64, arg9 unsafe.Pointer, arg10 int64, arg11 uint64, arg12 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_PctxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_96(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	_swig_i_5 := arg6
+	_swig_i_6 := arg7
+	_swig_i_7 := arg8
+	_swig_i_8 := arg9
+	_swig_i_9 := arg10
+	_swig_i_10 := arg11
+	_swig_i_11 := arg12
+	swig_r = (uint64)(C._wrap_PctxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_119(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_120(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_121(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_122(_swig_i_9), C.swig_type_123(_swig_i_10), C.swig_voidp(_swig_i_11)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -957,7 +1116,7 @@ func PctxSetEnv(arg1 uintptr, arg2 int, arg3 string, arg4 string, arg5 int) (_sw
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_PctxSetEnv_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_98)(unsafe.Pointer(&_swig_i_2)), *(*C.swig_type_99)(unsafe.Pointer(&_swig_i_3)), C.swig_intgo(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_PctxSetEnv_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_125)(unsafe.Pointer(&_swig_i_2)), *(*C.swig_type_126)(unsafe.Pointer(&_swig_i_3)), C.swig_intgo(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -969,7 +1128,7 @@ func PctxSetEnv(arg1 uintptr, arg2 int, arg3 string, arg4 string, arg5 int) (_sw
 	return swig_r_1
 }
 
-func PctxSetWorker(arg1 uintptr, arg2 int, arg3 string, arg4 unsafe.Pointer, arg5 int64, arg6 int, arg7 string, arg8 int, arg9 int) (_swig_ret *Failure) {
+func PctxSetWorker(arg1 uintptr, arg2 int, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 int64, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 int64, arg9 unsafe.Pointer, arg10 int64, arg11 unsafe.Pointer, arg12 int64, arg13 unsafe.Pointer, arg14 unsafe.Pointer, arg15 int64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -980,13 +1139,13 @@ func PctxSetWorker(arg1 uintptr, arg2 int, arg3 string, arg4 unsafe.Pointer, arg
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
 	_swig_i_8 := arg9
-	swig_r = (uint64)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_101)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_type_102(_swig_i_4), C.swig_intgo(_swig_i_5), *(*C.swig_type_103)(unsafe.Pointer(&_swig_i_6)), C.swig_intgo(_swig_i_7), C.swig_intgo(_swig_i_8)))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg3
-	}
-	if Swig_escape_always_false {
-		Swig_escape_val = arg7
-	}
+	_swig_i_9 := arg10
+	_swig_i_10 := arg11
+	_swig_i_11 := arg12
+	_swig_i_12 := arg13
+	_swig_i_13 := arg14
+	_swig_i_14 := arg15
+	swig_r = (uint64)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_128(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_129(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_130(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_131(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_type_132(_swig_i_14)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1007,7 +1166,7 @@ func PctxWait(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_106(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_135(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1030,7 +1189,66 @@ func PctxClose(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer) (_swig_r
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_109(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_138(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func PctxRegister(arg1 string, arg2 uint64) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (uint64)(C._wrap_PctxRegister_cujoin(*(*C.swig_type_140)(unsafe.Pointer(&_swig_i_0)), C.swig_type_141(_swig_i_1)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg1
+	}
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func PctxWorkerMain(arg1 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_PctxWorkerMain_cujoin(C.swig_voidp(_swig_i_0)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func PctxReturn(arg1 unsafe.Pointer, arg2 int64) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (uint64)(C._wrap_PctxReturn_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_144(_swig_i_1)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func PctxRecord(arg1 uint64, arg2 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (uint64)(C._wrap_PctxRecord_cujoin(C.swig_type_146(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func PctxRecordError(arg1 string, arg2 string, arg3 int) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (uint64)(C._wrap_PctxRecordError_cujoin(*(*C.swig_type_148)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_149)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg1
+	}
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1097,7 +1315,7 @@ func GroupSize(arg1 uintptr) (_swig_ret int) {
 func GroupAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_113)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_153)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1115,15 +1333,6 @@ func WorkTest(arg1 uintptr) (_swig_ret *Failure) {
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
-}
-
-func Ujoin_work_contributors(arg1 uintptr, arg2 *int, arg3 int64) (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r = (int64)(C._wrap_ujoin_work_contributors_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_116(_swig_i_2)))
-	return swig_r
 }
 
 func WorkAbort(arg1 uintptr) {
@@ -1162,7 +1371,7 @@ func CtxStop(arg1 uintptr) (_swig_ret *Failure) {
 func CtxAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_119)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_157)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1180,62 +1389,14 @@ func DDPJoinable(arg1 uintptr) (_swig_ret uintptr) {
 	return swig_r
 }
 
-func DDPReady(arg1 uintptr, arg2 int64) (_swig_ret *Failure) {
+func DDPSetSync(arg1 uintptr, arg2 int) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_DDPReady_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_121(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_DDPSetSync_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
-}
-
-func Ujoin_ddp_set_sync(arg1 uintptr, arg2 int) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_ujoin_ddp_set_sync_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1)))
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Ujoin_ddp_set_comm_hook(arg1 uintptr, arg2 Struct_SS_ujoin_comm_hook) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	swig_r = (uint64)(C._wrap_ujoin_ddp_set_comm_hook_cujoin(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1)))
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Ujoin_ddp_set_buffer_hook(arg1 uintptr, arg2 int, arg3 Struct_SS_ujoin_comm_hook) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (uint64)(C._wrap_ujoin_ddp_set_buffer_hook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.uintptr_t(_swig_i_2)))
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Ujoin_ddp_gradient(arg1 uintptr, arg2 int64) (_swig_ret unsafe.Pointer) {
-	var swig_r unsafe.Pointer
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r = (unsafe.Pointer)(C._wrap_ujoin_ddp_gradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_125(_swig_i_1)))
-	return swig_r
-}
-
-func Ujoin_ddp_used(arg1 uintptr, arg2 *int, arg3 int64) (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r = (int64)(C._wrap_ujoin_ddp_used_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_127(_swig_i_2)))
-	return swig_r
 }
 
 func DDPDestroy(arg1 uintptr) {
@@ -1261,7 +1422,7 @@ func ZeroHyperName(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
+	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_161(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1274,7 +1435,7 @@ func ZeroSetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 float64) (_swig_ret 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_132)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_163)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1288,30 +1449,18 @@ func ZeroSetGradient(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
 }
 
-func Zero_set_frozen(arg1 uintptr, arg2 int64, arg3 int) (_swig_ret *Failure) {
+func ZeroSetFrozen(arg1 uintptr, arg2 int64, arg3 int) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_zero_set_frozen_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1), C.swig_intgo(_swig_i_2)))
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Zero_clip_grad_norm(arg1 uintptr, arg2 float64, arg3 float64, arg4 *float64) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_zero_clip_grad_norm_cujoin(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroSetFrozen_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1), C.swig_intgo(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1333,16 +1482,6 @@ func ZeroShardCount(arg1 uintptr) (_swig_ret int64) {
 	return swig_r
 }
 
-func Zero_get_memory(arg1 uintptr, arg2 Struct_SS_ujoin_zero_memory) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	swig_r = (uint64)(C._wrap_zero_get_memory_cujoin(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1)))
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
 func ZeroDestroy(arg1 uintptr) {
 	_swig_i_0 := arg1
 	C._wrap_ZeroDestroy_cujoin(C.uintptr_t(_swig_i_0))
@@ -1360,47 +1499,16 @@ func StateDestroy(arg1 uintptr) {
 	C._wrap_StateDestroy_cujoin(C.uintptr_t(_swig_i_0))
 }
 
-func Zero_schedule(arg1 Struct_SS_ujoin_schedule_options, arg2 int64, arg3 *float64) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_zero_schedule_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_143(_swig_i_1), C.swig_voidp(_swig_i_2)))
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Zero_scaler_create(arg1 Struct_SS_ujoin_scaler_options, arg2 Struct_SS_ujoin_scaler) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := getSwigcptr(arg2)
-	swig_r = (uint64)(C._wrap_zero_scaler_create_cujoin(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1)))
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Zero_scaler_scale(arg1 Struct_SS_ujoin_scaler) (_swig_ret float64) {
+func ScalerScale(arg1 uintptr) (_swig_ret float64) {
 	var swig_r float64
-	_swig_i_0 := getSwigcptr(arg1)
-	swig_r = (float64)(C._wrap_zero_scaler_scale_cujoin(C.uintptr_t(_swig_i_0)))
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ScalerScale_cujoin(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func Zero_scaler_get(arg1 Struct_SS_ujoin_scaler, arg2 Struct_SS_ujoin_scaler_options) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := getSwigcptr(arg2)
-	swig_r = (uint64)(C._wrap_zero_scaler_get_cujoin(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1)))
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Zero_scaler_destroy(arg1 Struct_SS_ujoin_scaler) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_zero_scaler_destroy_cujoin(C.uintptr_t(_swig_i_0))
+func ScalerDestroy(arg1 uintptr) {
+	_swig_i_0 := arg1
+	C._wrap_ScalerDestroy_cujoin(C.uintptr_t(_swig_i_0))
 }
 
 func PctxFailed(arg1 uintptr) (_swig_ret int) {
@@ -1427,10 +1535,10 @@ func PctxReport(arg1 uintptr) (_swig_ret string) {
 	return swig_r_1
 }
 
-func Pctx_report_json(arg1 uintptr) (_swig_ret string) {
+func PctxReportJSON(arg1 uintptr) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_pctx_report_json_cujoin(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_PctxReportJSON_cujoin(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1458,113 +1566,4 @@ func PctxDestroy(arg1 uintptr) {
 	C._wrap_PctxDestroy_cujoin(C.uintptr_t(_swig_i_0))
 }
 
-func Pctx_register(arg1 string, arg2 _swig_fnptr, arg3 unsafe.Pointer, arg4 _swig_fnptr) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_pctx_register_cujoin(*(*C.swig_type_150)(unsafe.Pointer(&_swig_i_0)), C.swig_type_151(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_type_152(_swig_i_3)))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg1
-	}
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Pctx_worker_main(arg1 *int) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	swig_r = (uint64)(C._wrap_pctx_worker_main_cujoin(C.swig_voidp(_swig_i_0)))
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Pctx_return(arg1 unsafe.Pointer, arg2 int64) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_pctx_return_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_155(_swig_i_1)))
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Pctx_record(arg1 _swig_fnptr, arg2 unsafe.Pointer) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_pctx_record_cujoin(C.swig_type_157(_swig_i_0), C.swig_voidp(_swig_i_1)))
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Pctx_record_error(arg1 string, arg2 string, arg3 int) (_swig_ret *Failure) {
-	var swig_r uint64
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_pctx_record_error_cujoin(*(*C.swig_type_159)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_160)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2)))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg1
-	}
-	if Swig_escape_always_false {
-		Swig_escape_val = arg2
-	}
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-func Pctx_record_crashes() (_swig_ret *Failure) {
-	var swig_r uint64
-	swig_r = (uint64)(C._wrap_pctx_record_crashes_cujoin())
-	var swig_r_1 *Failure
- swig_r_1 = TakeFailure(uintptr(swig_r)) 
-	return swig_r_1
-}
-
-
-type SwigcptrStruct_SS_ujoin_comm_hook uintptr
-type Struct_SS_ujoin_comm_hook interface {
-	Swigcptr() uintptr;
-}
-func (p SwigcptrStruct_SS_ujoin_comm_hook) Swigcptr() uintptr {
-	return uintptr(p)
-}
-
-type SwigcptrStruct_SS_ujoin_scaler uintptr
-type Struct_SS_ujoin_scaler interface {
-	Swigcptr() uintptr;
-}
-func (p SwigcptrStruct_SS_ujoin_scaler) Swigcptr() uintptr {
-	return uintptr(p)
-}
-
-type SwigcptrStruct_SS_ujoin_zero_memory uintptr
-type Struct_SS_ujoin_zero_memory interface {
-	Swigcptr() uintptr;
-}
-func (p SwigcptrStruct_SS_ujoin_zero_memory) Swigcptr() uintptr {
-	return uintptr(p)
-}
-
-type SwigcptrStruct_SS_ujoin_scaler_options uintptr
-type Struct_SS_ujoin_scaler_options interface {
-	Swigcptr() uintptr;
-}
-func (p SwigcptrStruct_SS_ujoin_scaler_options) Swigcptr() uintptr {
-	return uintptr(p)
-}
-
-type SwigcptrStruct_SS_ujoin_schedule_options uintptr
-type Struct_SS_ujoin_schedule_options interface {
-	Swigcptr() uintptr;
-}
-func (p SwigcptrStruct_SS_ujoin_schedule_options) Swigcptr() uintptr {
-	return uintptr(p)
-}
 
