@@ -233,7 +233,7 @@ class DistributedDataParallel(Joinable):
     def _find(self, parameter: int | str, what: str) -> int:
         index = self._index.get(parameter, -1) if isinstance(parameter, str) else parameter
         if not 0 <= index < len(self._index):
-            raise invalid(f"{what}: no parameter is called "{parameter}"; there are {', '.join(self._index)}")
+            raise invalid(f'{what}: no parameter is called "{parameter}"; there are {", ".join(self._index)}')
         return index
 
     @property
