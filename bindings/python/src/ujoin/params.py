@@ -66,13 +66,20 @@ def _known_gradient(array: Any) -> Any | None:
     return next((g for r in reducers if r is not None and (g := r.gradient_at(address)) is not None), None)
 
 
-def _without(grads: Gradients, pairs: list[tuple[str, Any]], names: set[str]) -> Gradients:
+def _without(grads: Gradients, pairs: list[tuple[str, Any]], names: set[str], what: str) -> Gradients:
     """The gradients of the other parameters; a sequence has places for all."""
     if grads is None:
         return None
     if isinstance(grads, Mapping):
         return {name: grad for name, grad in grads.items() if name not in names}
-    return [grad for (name, _), grad in zip(pairs, grads, strict=True) if name not in names]
+    listed = _as_many(list(grads), pairs, what)
+    return [grad for (name, _), grad in zip(pairs, listed, strict=True) if name not in names]
+
+
+def _as_many(grads: list[Any], pairs: list[tuple[str, Any]], what: str) -> list[Any]:
+    if len(grads) != len(pairs):
+        raise invalid(f"{what}: {len(grads)} gradients for {len(pairs)} parameters")
+    return grads
 
 
 def flagged(
@@ -93,9 +100,10 @@ def with_gradients(
     pairs = named(params)
     if grads is None and may_lack is True:
         return [(name, array, getattr(array, "grad", None)) for name, array in pairs]
-    if not isinstance(may_lack, bool):
+    if not isinstance(may_lack, bool) and may_lack:
         lacking = {name for name, _ in pairs if name in may_lack}
-        rest = with_gradients([pair for pair in pairs if pair[0] not in lacking], _without(grads, pairs, lacking), what)
+        others = [pair for pair in pairs if pair[0] not in lacking]
+        rest = with_gradients(others, _without(grads, pairs, lacking, what), what)
         known = {name: grad for name, _, grad in rest}
         return [(name, array, known.get(name)) for name, array in pairs]
     if grads is None:
@@ -110,7 +118,5 @@ def with_gradients(
         if unknown or missing:
             raise invalid(f"{what}: grads has no parameter's name in {unknown}, and lacks {missing}")
         return [(name, array, grads[name]) for name, array in pairs]
-    listed = list(grads)
-    if len(listed) != len(pairs):
-        raise invalid(f"{what}: {len(listed)} gradients for {len(pairs)} parameters")
+    listed = _as_many(list(grads), pairs, what)
     return [(name, array, grad) for (name, array), grad in zip(pairs, listed, strict=True)]
