@@ -117,7 +117,9 @@ def test_a_rule_that_raises() -> None:
         opt.step()
     with pytest.raises(ujoin.InvalidError, match="8"):
         names = tuple(map(str, range(9)))
-        ZeroRedundancyOptimizer([w], Rule("many", broken, state=names), grads=[w], group=ujoin.Group(backend="self"))
+        ZeroRedundancyOptimizer(
+            [w], Rule("many", broken, state=names), grads=[w], group=ujoin.Group(backend="self", world_size=1)
+        )
 
 
 # ------------------------------------------------------------------------------------------------------ 16-bit parameters
@@ -134,7 +136,9 @@ def test_master_copies_keep_small_steps(alone: ujoin.Group) -> None:
         bits = np.full(64, 0x3F80, np.uint16)  # 1.0
         grads = np.full(64, 0x3B00, np.uint16)  # 1 / 512
         chosen: dict[str, Any] = options
-        opt = ZeroRedundancyOptimizer([(bits, DType.BF16)], "sgd", grads=[(grads, DType.BF16)], group=alone, lr=-1, **chosen)
+        opt = ZeroRedundancyOptimizer(
+            [(bits, DType.BF16)], "sgd", grads=[(grads, DType.BF16)], group=alone, lr=1, maximize=1, **chosen
+        )
         for _ in range(256):
             opt.step()
         moved[name] = (bits.astype(np.uint32) << 16).view(np.float32).mean() - 1
