@@ -121,8 +121,9 @@ if __name__ == "__main__":
     job.set_worker(0, input=b"ab")
     job.start()
     print(job.wait().return_values[0])
-    print(ujoin.start_processes("fn", function="fail", args=["k"], log_dir="/dev/null").wait().failures[0].message.split("\\n")[0])
-    print(ujoin.start_processes("fn", function="none", args=["k"], log_dir="/dev/null").wait().failures[0].message)
+    for name in ("fail", "none"):
+        result = ujoin.start_processes("fn", function=name, args=["k"], log_dir="/dev/null").wait()
+        print(result.failures[0].message.split("\\n")[0])
     print(ujoin.start_processes("fn", plain, args=(2,)).wait().return_values)  # of the main module
     try: ujoin.register("double", double)
     except ujoin.InvalidError as error: print(error)

@@ -89,7 +89,7 @@ def test_a_rule_of_the_program_on_each_rank(tmp_path: pathlib.Path) -> None:
 
 def test_what_a_rule_is_told(alone: ujoin.Group) -> None:
     told: list[RuleArgs] = []
-    params = {"a": np.zeros((2, 3), np.float32), "b": np.zeros(1)}
+    params: dict[str, Any] = {"a": np.zeros((2, 3), np.float32), "b": np.zeros(1)}
     grads: dict[str, Any] = {"a": np.ones((2, 3), np.float32), "b": np.ones(1)}
     opt = ZeroRedundancyOptimizer(params, Rule("spy", told.append), grads=grads, group=alone)
     opt.step()
@@ -115,11 +115,10 @@ def test_a_rule_that_raises() -> None:
     assert isinstance(failed.value.__cause__, ArithmeticError)
     with pytest.raises(ujoin.Error):
         opt.step()
+    many = Rule("many", broken, state=tuple(map(str, range(9))))
+    single = ujoin.Group(backend="self", world_size=1)
     with pytest.raises(ujoin.InvalidError, match="8"):
-        names = tuple(map(str, range(9)))
-        ZeroRedundancyOptimizer(
-            [w], Rule("many", broken, state=names), grads=[w], group=ujoin.Group(backend="self", world_size=1)
-        )
+        ZeroRedundancyOptimizer([w], many, grads=[w], group=single)
 
 
 # ------------------------------------------------------------------------------------------------------ 16-bit parameters
@@ -128,16 +127,16 @@ def test_a_rule_that_raises() -> None:
 def test_master_copies_keep_small_steps(alone: ujoin.Group) -> None:
     """256 steps of 1/512 move a bfloat16 only if there is a copy with more bits, or rounding is random."""
     moved = {}
-    for name, options in {
+    ways: dict[str, dict[str, Any]] = {
         "master": {},
         "none": {"master_copy": False},
         "random": {"master_copy": False, "stochastic_rounding": True, "seed": 7},
-    }.items():
+    }
+    for name, options in ways.items():
         bits = np.full(64, 0x3F80, np.uint16)  # 1.0
         grads = np.full(64, 0x3B00, np.uint16)  # 1 / 512
-        chosen: dict[str, Any] = options
         opt = ZeroRedundancyOptimizer(
-            [(bits, DType.BF16)], "sgd", grads=[(grads, DType.BF16)], group=alone, lr=1, maximize=1, **chosen
+            [(bits, DType.BF16)], "sgd", grads=[(grads, DType.BF16)], group=alone, lr=1, maximize=1, **options
         )
         for _ in range(256):
             opt.step()
