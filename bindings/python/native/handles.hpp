@@ -93,8 +93,8 @@ class Use {
         box_ = static_cast<Box *>(PyCapsule_GetPointer(object, name));
         if (!box_) return wrong(object, name);
         if (!box_->handle) {
-            return refuse(UJOIN_E_STATE, std::string(name) + ": this object is over: it was there for one call of a hook, or "
-                                                             "the library has taken it");
+            return refuse(UJOIN_E_STATE, std::string(name) + ": this object is over: it was there for one call of a hook, "
+                                                             "or the library has taken it");
         }
         if (any_thread) return true;
         if (box_->busy.exchange(true, std::memory_order_acquire)) {
