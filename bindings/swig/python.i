@@ -38,6 +38,14 @@
 %ignore ujoin_pctx_spec;
 %ignore ujoin_worker;
 %ignore ujoin_worker_result;
+%ignore ujoin_bucket;
+%ignore ujoin_comm_hook;
+%ignore ujoin_rule_args;
+%ignore ujoin_rule;
+%ignore ujoin_zero_memory;
+%ignore ujoin_schedule_options;
+%ignore ujoin_scaler_options;
+%ignore ujoin_worker_args;
 %ignore ujoin_store_destroy;
 %ignore ujoin_group_destroy;
 %ignore ujoin_work_destroy;
@@ -45,6 +53,7 @@
 %ignore ujoin_ctx_destroy;
 %ignore ujoin_ddp_destroy;
 %ignore zero_destroy;
+%ignore zero_scaler_destroy;
 %ignore ujoin_state_destroy;
 %ignore pctx_destroy;
 
@@ -68,8 +77,12 @@
 %thread ujoin_ddp_forward;
 %thread ujoin_ddp_ready;
 %thread ujoin_ddp_finish;
+%thread ujoin_ddp_set_sync;
 %thread ujoin_ddp_get_report;
 %thread zero_set_hyper;
+%thread zero_set_frozen;
+%thread zero_clip_grad_norm;
+%thread zero_get_memory;
 %thread zero_clear_gradients;
 %thread zero_consolidate_state_dict;
 %thread zero_state_dict;
@@ -81,6 +94,8 @@
 %thread pctx_first_failure;
 %thread pctx_get_result;
 %thread pctx_report;
+%thread pctx_report_json;
+%thread pctx_record_error;
 %thread pctx_signal;
 %thread pctx_close;
 %thread pctx_abort;
@@ -129,6 +144,7 @@ UJOIN_HANDLE(ujoin_joinable, ujoin_joinable_destroy)
 UJOIN_HANDLE(ujoin_ctx, ujoin_ctx_destroy)
 UJOIN_HANDLE(ujoin_ddp, ujoin_ddp_destroy)
 UJOIN_HANDLE(ujoin_zero, zero_destroy)
+UJOIN_HANDLE(ujoin_scaler, zero_scaler_destroy)
 UJOIN_HANDLE(ujoin_state, ujoin_state_destroy)
 UJOIN_HANDLE(ujoin_pctx, pctx_destroy)
 
@@ -161,6 +177,13 @@ UJOIN_INPUT(Joinables)
 UJOIN_INPUT(Closure)
 UJOIN_INPUT(Bytes)
 UJOIN_INPUT(Shape)
+UJOIN_INPUT(Ints)
+UJOIN_INPUT(Buffers)
+UJOIN_INPUT(Rule)
+%typemap(in) ujoin_py::Bytes *maybe_input (ujoin_py::Bytes value), ujoin_py::Bytes *maybe_stdin (ujoin_py::Bytes value) %{
+    if ($input != Py_None && !value.read($input)) SWIG_fail;
+    $1 = &value;
+%}
 
 %typemap(in) ujoin_py::Memory *recv (ujoin_py::Memory value), ujoin_py::Memory *buffer (ujoin_py::Memory value) %{
     if (!value.read($input, true, "$1_name")) SWIG_fail;
@@ -192,6 +215,9 @@ UJOIN_INPUT(Shape)
 %typemap(argout) int64_t *out_value "Py_XDECREF($result); $result = PyLong_FromLongLong(value$argnum);"
 %typemap(in, numinputs=0) double *out_value (double value) "value = 0; $1 = &value;"
 %typemap(argout) double *out_value "Py_XDECREF($result); $result = PyFloat_FromDouble(value$argnum);"
+// With what was to be returned and the status: the norm.
+%typemap(in, numinputs=0) double *out_norm (double norm) "norm = 0; $1 = &norm;"
+%typemap(argout) double *out_norm "$result = Py_BuildValue(\"(Nid)\", $result, result, norm$argnum);"
 %typemap(in, numinputs=0) int32_t *number_or_joined (int32_t value) "value = 0; $1 = &value;"
 %typemap(argout) int32_t *number_or_joined %{
     Py_XDECREF($result);
@@ -220,6 +246,8 @@ UJOIN_INPUT(Shape)
 UJOIN_STRUCT_OUT(ujoin_group_info)
 UJOIN_STRUCT_OUT(ujoin_ctx_report)
 UJOIN_STRUCT_OUT(ujoin_ddp_report)
+UJOIN_STRUCT_OUT(ujoin_zero_memory)
+UJOIN_STRUCT_OUT(ujoin_scaler_options)
 UJOIN_STRUCT_OUT(ujoin_shard)
 UJOIN_STRUCT_OUT(ujoin_item)
 UJOIN_STRUCT_OUT(ujoin_worker_result)
@@ -249,21 +277,32 @@ UJOIN_FLAT_UNLOCKED(ujoin_broadcast)
 UJOIN_FLAT_UNLOCKED(ujoin_all_gather)
 UJOIN_FLAT_UNLOCKED(ujoin_reduce_scatter)
 UJOIN_FLAT_UNLOCKED(ujoin_barrier)
+UJOIN_FLAT(ujoin_work_contributors)
 UJOIN_FLAT(ujoin_joinable_create)
 UJOIN_FLAT_UNLOCKED(ujoin_joinable_notify)
 UJOIN_FLAT_UNLOCKED(ujoin_ctx_create)
 UJOIN_FLAT(ujoin_ctx_rounds)
 UJOIN_FLAT_UNLOCKED(ujoin_ddp_create)
+UJOIN_FLAT(ujoin_ddp_set_comm_hook)
+UJOIN_FLAT(ujoin_ddp_set_buffer_hook)
+UJOIN_FLAT(ujoin_ddp_gradient)
+UJOIN_FLAT(ujoin_ddp_used)
 UJOIN_FLAT_UNLOCKED(zero_create)
 UJOIN_FLAT_UNLOCKED(zero_step)
 UJOIN_FLAT_UNLOCKED(zero_add_param_group)
 UJOIN_FLAT_UNLOCKED(zero_set_gradient)
 UJOIN_FLAT_UNLOCKED(zero_save)
 UJOIN_FLAT_UNLOCKED(zero_load)
+UJOIN_FLAT(zero_schedule)
+UJOIN_FLAT(zero_scaler_create)
 UJOIN_FLAT(ujoin_state_set)
 UJOIN_FLAT(pctx_parse_std)
-UJOIN_FLAT_UNLOCKED(pctx_create)
+UJOIN_FLAT(pctx_create)
 UJOIN_FLAT_UNLOCKED(pctx_set_worker)
+UJOIN_FLAT(pctx_register)
+UJOIN_FLAT(pctx_worker_main)
+UJOIN_FLAT_UNLOCKED(pctx_return)
+UJOIN_FLAT_UNLOCKED(pctx_record)
 
 %typemap(out) ujoin_status py_ujoin_set_last_error "$result = PyLong_FromLong($1);"
 
@@ -304,7 +343,7 @@ static ujoin_status py_ujoin_store_wait(ujoin_store *store, ujoin_py::Strings *k
 // ---- group, collectives
 static ujoin_status py_ujoin_group_create(const char *rendezvous, const char *backend, const char *name,
                                           ujoin_store *optional, int32_t rank, int32_t world_size, int64_t timeout_ms,
-                                          int64_t rendezvous_timeout_ms, ujoin_group **out) {
+                                          int64_t rendezvous_timeout_ms, bool shadow_collectives, ujoin_group **out) {
     ujoin_group_options options{};
     options.size = sizeof options;
     options.rendezvous = rendezvous;
@@ -315,6 +354,7 @@ static ujoin_status py_ujoin_group_create(const char *rendezvous, const char *ba
     options.world_size = world_size;
     options.timeout_ms = timeout_ms;
     options.rendezvous_timeout_ms = rendezvous_timeout_ms;
+    options.shadow_collectives = shadow_collectives;
     return ujoin_group_create(&options, out);
 }
 static ujoin_status py_ujoin_all_reduce(ujoin_group *group, ujoin_py::Memory *send, ujoin_py::Memory *recv,
@@ -351,6 +391,8 @@ static ujoin_status py_ujoin_barrier(ujoin_group *group, int64_t timeout_ms) {
     return ujoin_barrier(group, &options);
 }
 
+static PyObject *py_ujoin_work_contributors(const ujoin_work *work) { return ujoin_py::contributors(work); }
+
 // ---- join
 static ujoin_status py_ujoin_joinable_create(ujoin_group *group, PyObject *hook, const char *name,
                                              ujoin_py::Strings *option_names, ujoin_joinable **out) {
@@ -376,41 +418,75 @@ static ujoin_status py_ujoin_ctx_create(ujoin_py::Joinables *joinables, ujoin_py
 static PyObject *py_ujoin_ctx_rounds(ujoin_ctx *ctx) { return ujoin_py::ctx_rounds(ctx); }
 
 // ---- gradient reduction
-static ujoin_status py_ujoin_ddp_create(ujoin_group *group, int32_t division, int32_t gradient_kind,
+static ujoin_status py_ujoin_ddp_create(ujoin_group *group, int32_t division, int32_t gradient_kind, bool find_unused,
+                                        bool static_graph, bool bucket_view, bool no_buffer_broadcast,
                                         bool no_initial_broadcast, int32_t source_rank, size_t first_bucket_bytes,
-                                        size_t bucket_bytes, int64_t idle_timeout_ms, ujoin_ddp **out,
-                                        ujoin_py::Params *new_params) {
+                                        size_t bucket_bytes, int64_t idle_timeout_ms, ujoin_py::Buffers *buffers,
+                                        ujoin_ddp **out, ujoin_py::Params *new_params) {
     ujoin_ddp_options options{};
     options.size = sizeof options;
     options.division = division;
     options.gradient_kind = gradient_kind;
+    options.find_unused = find_unused;
+    options.static_graph = static_graph;
+    options.bucket_view = bucket_view;
+    options.no_buffer_broadcast = no_buffer_broadcast;
     options.no_initial_broadcast = no_initial_broadcast;
     options.source_rank = source_rank;
+    options.buffers = buffers->data();
+    options.buffer_count = buffers->size();
     options.first_bucket_bytes = first_bucket_bytes;
     options.bucket_bytes = bucket_bytes;
     options.idle_timeout_ms = idle_timeout_ms;
     options.release = ujoin_py::give_back;
+    new_params->add(*buffers);
     options.release_data = new_params->lend();
     return ujoin_ddp_create(group, new_params->data(), new_params->size(), &options, out);
 }
+static ujoin_status py_ujoin_ddp_set_comm_hook(ujoin_ddp *ddp, int32_t kind, int32_t rank, int64_t start_iteration,
+                                               PyObject *start, PyObject *then) {
+    const ujoin_comm_hook hook = ujoin_py::make_comm_hook(kind, rank, start_iteration, start, then);
+    return ujoin_py::unlocked([&] { return ujoin_ddp_set_comm_hook(ddp, &hook); });
+}
+static ujoin_status py_ujoin_ddp_set_buffer_hook(ujoin_ddp *ddp, int32_t time, int32_t kind, PyObject *start,
+                                                 PyObject *then) {
+    const ujoin_comm_hook hook = ujoin_py::make_comm_hook(kind, 0, 0, start, then);
+    return ujoin_py::unlocked([&] { return ujoin_ddp_set_buffer_hook(ddp, time, &hook); });
+}
+static PyObject *py_ujoin_ddp_gradient(PyObject *ddp, size_t index, size_t bytes) {
+    return ujoin_py::ddp_gradient(ddp, index, bytes);
+}
+static PyObject *py_ujoin_ddp_used(const ujoin_ddp *ddp) { return ujoin_py::ddp_used(ddp); }
 
 // ---- optimizer
 static ujoin_status py_zero_create(ujoin_group *group, int32_t optimizer, ujoin_py::Hypers *hyper, int64_t idle_timeout_ms,
-                                   ujoin_zero **out, ujoin_py::Params *new_params) {
+                                   ujoin_py::Rule *rule, uint64_t seed, bool balance_trainable, bool no_master_copy,
+                                   bool stochastic_rounding, ujoin_zero **out, ujoin_py::Params *new_params) {
     ujoin_zero_options options{};
     options.size = sizeof options;
     options.hyper = hyper->data();
     options.hyper_count = hyper->size();
     options.idle_timeout_ms = idle_timeout_ms;
+    options.rule = rule->lend();
+    options.seed = seed;
+    options.balance_trainable = balance_trainable;
+    options.no_master_copy = no_master_copy;
+    options.stochastic_rounding = stochastic_rounding;
     options.release = ujoin_py::give_back;
     options.release_data = new_params->lend();
     return zero_create(group, optimizer, new_params->data(), new_params->size(), &options, out);
 }
-static ujoin_status py_zero_step(ujoin_zero *zero, ujoin_py::Closure *closure) {
+static ujoin_status py_zero_step(ujoin_zero *zero, ujoin_py::Closure *closure, ujoin_scaler *optional, double max_norm,
+                                 double norm_type, bool skip_nonfinite, double *out_norm) {
     ujoin_step_options options{};
     options.size = sizeof options;
     options.closure = closure->function();
     options.closure_data = closure;
+    options.scaler = optional;
+    options.out_norm = max_norm != 0 ? out_norm : nullptr;
+    options.max_norm = max_norm;
+    options.norm_type = norm_type;
+    options.skip_nonfinite = skip_nonfinite;
     return zero_step(zero, &options);
 }
 static ujoin_status py_zero_add_param_group(ujoin_zero *zero, ujoin_py::Params *more_params, ujoin_py::Hypers *hyper) {
@@ -432,6 +508,32 @@ static ujoin_status py_zero_load(ujoin_zero *zero, const char *path, int32_t par
     options.size = sizeof options;
     options.parts = parts;
     return zero_load(zero, path, &options, out);
+}
+
+static ujoin_status py_zero_schedule(int32_t kind, double base, double minimum, double gamma, int64_t warmup_steps,
+                                     int64_t total_steps, int64_t every, int64_t step, double *out_value) {
+    ujoin_schedule_options options{};
+    options.size = sizeof options;
+    options.base = base;
+    options.minimum = minimum;
+    options.gamma = gamma;
+    options.warmup_steps = warmup_steps;
+    options.total_steps = total_steps;
+    options.every = every;
+    options.kind = kind;
+    return zero_schedule(&options, step, out_value);
+}
+static ujoin_status py_zero_scaler_create(double scale, double growth, double backoff, int64_t interval, int64_t good_steps,
+                                          int64_t skipped, ujoin_scaler **out) {
+    ujoin_scaler_options options{};
+    options.size = sizeof options;
+    options.scale = scale;
+    options.growth = growth;
+    options.backoff = backoff;
+    options.interval = interval;
+    options.good_steps = good_steps;
+    options.skipped = skipped;
+    return zero_scaler_create(&options, out);
 }
 
 // ---- state
@@ -456,42 +558,86 @@ static ujoin_status py_ujoin_state_set(ujoin_state *state, int32_t kind, int32_t
 
 // ---- worker processes
 static PyObject *py_pctx_parse_std(const char *text, int32_t nprocs) { return ujoin_py::parse_std(text, nprocs); }
-static ujoin_status py_pctx_create(const char *name, const char *program, ujoin_py::Strings *args, const char *log_dir,
-                                   const char *run_id, const char *prefix, int64_t grace_ms, int64_t drain_ms,
-                                   int64_t partial_line_ms, int32_t nprocs, int32_t first_rank, int32_t restart_count,
-                                   int32_t redirects, int32_t tee, int32_t containment, bool same_session,
-                                   ujoin_pctx **out) {
+static ujoin_status py_pctx_create(const char *name, const char *program, const char *function, ujoin_py::Strings *args,
+                                   const char *log_dir, const char *run_id, const char *prefix,
+                                   ujoin_py::Ints *console_ranks, ujoin_py::Strings *stdout_filters,
+                                   ujoin_py::Strings *stderr_filters, PyObject *output, int64_t grace_ms, int64_t drain_ms,
+                                   int64_t partial_line_ms, uint64_t rotate_bytes, int32_t rotate_keep, int32_t nprocs,
+                                   int32_t first_rank, int32_t restart_count, int32_t redirects, int32_t tee,
+                                   int32_t start_method, int32_t containment, int32_t console, int32_t binding,
+                                   bool no_error_file, bool same_session, bool no_colour, ujoin_pctx **out) {
     ujoin_pctx_spec spec{};
     spec.size = sizeof spec;
     spec.name = name;
     spec.program = program;
+    spec.function = function;
     spec.args = args->data();
     spec.arg_count = args->size();
     spec.log_dir = log_dir;
     spec.run_id = run_id;
     spec.prefix = prefix;
+    spec.console_ranks = console_ranks->data();
+    spec.console_rank_count = console_ranks->size();
+    spec.stdout_filters = stdout_filters->data();
+    spec.stdout_filter_count = stdout_filters->size();
+    spec.stderr_filters = stderr_filters->data();
+    spec.stderr_filter_count = stderr_filters->size();
     spec.grace_ms = grace_ms;
     spec.drain_ms = drain_ms;
     spec.partial_line_ms = partial_line_ms;
+    spec.rotate_bytes = rotate_bytes;
+    spec.rotate_keep = rotate_keep;
     spec.nprocs = nprocs;
     spec.first_rank = first_rank;
     spec.restart_count = restart_count;
     spec.redirects = redirects;
     spec.tee = tee;
+    spec.start_method = start_method;
     spec.containment = containment;
+    spec.console = console;
+    spec.binding = binding;
+    spec.no_error_file = no_error_file;
     spec.same_session = same_session;
-    return pctx_create(&spec, out);
+    spec.no_colour = no_colour;
+    if (output != Py_None) {
+        spec.output = ujoin_py::run_output;
+        spec.user_data = ujoin_py::keep_object(output);
+        spec.destroy = ujoin_py::give_back;
+    }
+    return ujoin_py::unlocked([&] { return pctx_create(&spec, out); });
 }
 static ujoin_status py_pctx_set_worker(ujoin_pctx *pctx, int32_t rank, const char *program, ujoin_py::Strings *args,
-                                       const char *directory, int32_t redirects, int32_t tee) {
+                                       const char *directory, ujoin_py::Bytes *maybe_input, ujoin_py::Bytes *maybe_stdin,
+                                       const char *stdin_path, int32_t stdin_from, ujoin_py::Ints *cpus,
+                                       ujoin_py::Hypers *limits, int32_t umask, int32_t redirects, int32_t tee) {
     ujoin_worker worker{};
     worker.size = sizeof worker;
     worker.program = program;
     worker.args = args->given() ? args->data() : nullptr;
     worker.arg_count = args->size();
     worker.directory = directory;
+    worker.input = maybe_input->data();
+    worker.input_size = maybe_input->size();
+    worker.stdin_data = maybe_stdin->data();
+    worker.stdin_size = maybe_stdin->size();
+    worker.stdin_path = stdin_path;
+    worker.stdin_from = stdin_from;
+    worker.cpus = cpus->data();
+    worker.cpu_count = cpus->size();
+    worker.limits = limits->size() ? limits->data() : nullptr;
+    worker.limit_count = limits->size();
+    worker.umask_set = umask >= 0;
+    worker.umask = umask >= 0 ? umask : 0;
     worker.redirects = redirects;
     worker.tee = tee;
     return pctx_set_worker(pctx, rank, &worker);
 }
+
+// ---- inside a worker
+static ujoin_status py_pctx_register(const char *name, PyObject *function) {
+    return ujoin_py::register_worker(name, function);
+}
+static PyObject *py_pctx_worker_main() { return ujoin_py::worker_main(); }
+static ujoin_status py_pctx_return(ujoin_py::Bytes *data) { return pctx_return(data->data(), data->size()); }
+static ujoin_status py_pctx_record(ujoin_py::Closure *closure) { return pctx_record(closure->recorded(), closure); }
 %}

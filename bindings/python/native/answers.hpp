@@ -68,8 +68,8 @@ inline PyObject *as_tuple(const ujoin_ctx_report &r) {
                          r.stopped);
 }
 inline PyObject *as_tuple(const ujoin_ddp_report &r) {
-    return Py_BuildValue("(LddLLKi)", (long long)r.iterations, r.divisor, r.samples, (long long)r.reduce_us,
-                         (long long)r.exposed_us, (unsigned long long)r.bucket_count, r.joined_uneven);
+    return Py_BuildValue("(LddLLKii)", (long long)r.iterations, r.divisor, r.samples, (long long)r.reduce_us,
+                         (long long)r.exposed_us, (unsigned long long)r.bucket_count, r.rebuilt, r.joined_uneven);
 }
 inline PyObject *as_tuple(const ujoin_shard &s) {
     return Py_BuildValue("(KKKii)", (unsigned long long)s.param, (unsigned long long)s.offset, (unsigned long long)s.count,
@@ -83,12 +83,44 @@ inline PyObject *as_tuple(const ujoin_item &i) {
     return Py_BuildValue("(iiiNNdNiN)", i.kind, i.owner, i.group, from_text(i.param), from_text(i.key), i.number,
                          PyBytes_FromStringAndSize(data, (Py_ssize_t)i.bytes), i.dtype, shape.take());
 }
+inline PyObject *as_tuple(const ujoin_zero_memory &m) {
+    return Py_BuildValue("(KKKKK)", (unsigned long long)m.parameters, (unsigned long long)m.gradients,
+                         (unsigned long long)m.state, (unsigned long long)m.buffers, (unsigned long long)m.full_state);
+}
+inline PyObject *as_tuple(const ujoin_scaler_options &s) {
+    return Py_BuildValue("(dddLLL)", s.scale, s.growth, s.backoff, (long long)s.interval, (long long)s.good_steps,
+                         (long long)s.skipped);
+}
 inline PyObject *as_tuple(const ujoin_worker_result &r) {
-    return Py_BuildValue("(iiiiiiiiLLLLLKKKNN)", r.state, r.rank, r.pid, r.exit_code, r.signal, r.failed, r.stopped,
-                         r.containment, (long long)r.start_ns, (long long)r.end_ns, (long long)r.last_output_ns,
-                         (long long)r.user_us, (long long)r.system_us, (unsigned long long)r.peak_bytes,
-                         (unsigned long long)r.stdout_bytes, (unsigned long long)r.stderr_bytes, from_text(r.stdout_path),
-                         from_text(r.stderr_path));
+    PyObject *value = r.value ? PyBytes_FromStringAndSize(static_cast<const char *>(r.value), (Py_ssize_t)r.value_size)
+                              : Py_NewRef(Py_None);
+    return Py_BuildValue("(iiiiiiiiLLLLLLKKKKNNNNNN)", r.state, r.rank, r.pid, r.exit_code, r.signal, r.failed, r.stopped,
+                         r.containment, (long long)r.start_ns, (long long)r.end_ns, (long long)r.failed_ns,
+                         (long long)r.last_output_ns, (long long)r.user_us, (long long)r.system_us,
+                         (unsigned long long)r.peak_bytes, (unsigned long long)r.stdout_bytes,
+                         (unsigned long long)r.stderr_bytes, (unsigned long long)r.dropped_lines, value,
+                         from_text(r.message), from_text(r.traceback), from_text(r.stdout_path), from_text(r.stderr_path),
+                         from_text(r.error_path));
+}
+
+/// The ranks of a completed operation.
+inline PyObject *contributors(const ujoin_work *work) {
+    std::vector<int32_t> ranks;
+    unlocked([&] {
+        ranks.resize(ujoin_work_contributors(work, nullptr, 0));
+        return ujoin_work_contributors(work, ranks.data(), ranks.size());
+    });
+    return as_list({ranks.begin(), ranks.end()});
+}
+
+/// How many ranks used each parameter.
+inline PyObject *ddp_used(const ujoin_ddp *ddp) {
+    std::vector<int32_t> ranks;
+    unlocked([&] {
+        ranks.resize(ujoin_ddp_used(ddp, nullptr, 0));
+        return ujoin_ddp_used(ddp, ranks.data(), ranks.size());
+    });
+    return as_list({ranks.begin(), ranks.end()});
 }
 
 } // namespace ujoin_py

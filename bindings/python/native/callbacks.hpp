@@ -21,6 +21,8 @@ class Closure {
         if (!g_leaving) Py_XDECREF(result_);
     }
     ujoin_call_fn function() const { return function_ ? call : nullptr; }
+    /// For pctx_record: that a worker failed is told by its own status.
+    ujoin_call_fn recorded() const { return function_ ? call_recorded : nullptr; }
     PyObject *take_result() { return result_ ? std::exchange(result_, nullptr) : Py_NewRef(Py_None); }
 
   private:
@@ -30,6 +32,17 @@ class Closure {
             Py_XDECREF(self->result_);
             self->result_ = PyObject_CallNoArgs(self->function_);
             return self->result_ ? UJOIN_OK : callback_failed(false);
+        });
+    }
+    static ujoin_status call_recorded(void *data) {
+        const ujoin_status status = call(data);
+        if (status >= 0) return status;
+        return locked([status]() -> ujoin_status {
+            const Ref key(PyLong_FromLong(UJOIN_E_CHILD_FAILED));
+            PyObject *type = key ? PyDict_GetItemWithError(g_errors, key.get()) : nullptr;
+            const bool is_childs = type && t_raised.exception && PyObject_IsInstance(t_raised.exception, type) == 1;
+            PyErr_Clear();
+            return is_childs ? ujoin_set_last_error(UJOIN_E_CHILD_FAILED, text_of(t_raised.exception).c_str()) : status;
         });
     }
     PyObject *function_ = nullptr;

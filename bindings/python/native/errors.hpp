@@ -56,6 +56,14 @@ template <class Body> ujoin_status locked(Body &&body) {
     }
 }
 
+/// Runs `body` without the lock, which the caller holds.
+template <class Body> auto unlocked(Body &&body) {
+    PyThreadState *state = PyEval_SaveThread();
+    auto result = body();
+    PyEval_RestoreThread(state);
+    return result;
+}
+
 /// A reference that is dropped at the end of a scope, locked.
 class Ref {
   public:

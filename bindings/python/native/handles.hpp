@@ -28,7 +28,7 @@ struct Box {
 inline void end_box(PyObject *capsule) {
     auto *box = static_cast<Box *>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
     if (!box) return;
-    if (box->destroy) {
+    if (box->destroy && box->handle) {
         PyThreadState *state = PyEval_SaveThread(); // a library thread that destroy may meet can be waiting for the lock
         box->destroy(box->handle);
         PyEval_RestoreThread(state);
@@ -71,7 +71,8 @@ constexpr bool any_thread(std::string_view function) {
         "ujoin_store_prefix",   "ujoin_store_url",    "ujoin_store_abort",  "ujoin_group_rank", "ujoin_group_size",
         "ujoin_group_get_info", "ujoin_group_abort",  "ujoin_work_test",    "ujoin_work_abort", "ujoin_joinable_create",
         "ujoin_ctx_stop",       "ujoin_ctx_abort",    "ujoin_ddp_joinable", "ujoin_ddp_ready",  "zero_joinable",
-        "pctx_failed",          "pctx_first_failure", "pctx_signal",        "pctx_abort"};
+        "ujoin_ddp_gradient",   "pctx_failed",        "pctx_first_failure", "pctx_signal",      "pctx_abort",
+        "ujoin_work_contributors"};
     for (const std::string_view name : free)
         if (name == function) return true;
     return false;
@@ -91,6 +92,10 @@ class Use {
         capsule_ = object;
         box_ = static_cast<Box *>(PyCapsule_GetPointer(object, name));
         if (!box_) return wrong(object, name);
+        if (!box_->handle) {
+            return refuse(UJOIN_E_STATE, std::string(name) + ": this object is over: it was there for one call of a hook, "
+                                                             "or the library has taken it");
+        }
         if (any_thread) return true;
         if (box_->busy.exchange(true, std::memory_order_acquire)) {
             return refuse(UJOIN_E_STATE,
@@ -223,6 +228,35 @@ class Shape {
     std::vector<int64_t> extents_;
 };
 
+/// A sequence of numbers of 32 bits; None = not given.
+class Ints {
+  public:
+    bool read(PyObject *object) {
+        given_ = object != Py_None;
+        const Ref items(given_ ? PySequence_Tuple(object) : PyTuple_New(0));
+        if (!items) return false;
+        for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); i++) {
+            const long value = PyLong_AsLong(PyTuple_GetItem(items.get(), i));
+            if (value == -1 && PyErr_Occurred()) return false;
+            if (value != static_cast<int32_t>(value)) {
+                PyErr_SetString(PyExc_OverflowError, "a number does not fit into 32 bits");
+                return false;
+            }
+            values_.push_back(static_cast<int32_t>(value));
+        }
+        return true;
+    }
+    const int32_t *data() const {
+        static constexpr int32_t none = 0;
+        return !given_ ? nullptr : values_.empty() ? &none : values_.data();
+    }
+    size_t size() const { return values_.size(); }
+
+  private:
+    std::vector<int32_t> values_;
+    bool given_ = false;
+};
+
 /// Capsules of joinables.
 class Joinables {
   public:
@@ -247,8 +281,32 @@ class Joinables {
     std::vector<ujoin_joinable *> handles_;
 };
 
-/// A sequence of (name or None, memory, gradient's memory or None). The memory is held by a Kept, of which one owner is the
-/// library from lend() on.
+/// Memory in a sequence.
+class Buffers {
+  public:
+    bool read(PyObject *object) {
+        const Ref items(PySequence_Tuple(object));
+        if (!items) return false;
+        for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); i++) {
+            Memory memory;
+            const std::string name = "buffer " + std::to_string(i);
+            if (!memory.read(PyTuple_GetItem(items.get(), i), true, name.c_str())) return false;
+            buffers_.push_back(memory.as_buffer());
+            memory_.push_back(std::move(memory));
+        }
+        return true;
+    }
+    std::vector<Memory> take_memory() { return std::move(memory_); }
+    const ujoin_buffer *data() const { return buffers_.data(); }
+    size_t size() const { return buffers_.size(); }
+
+  private:
+    std::vector<ujoin_buffer> buffers_;
+    std::vector<Memory> memory_;
+};
+
+/// A sequence of (name or None, memory, gradient's memory or None, flags); the memory of what is ignored may be None. It
+/// is held by a Kept, of which one owner is the library from lend() on.
 class Params {
   public:
     Params() = default;
@@ -276,24 +334,31 @@ class Params {
         static_cast<Box *>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)))->kept = std::exchange(kept_, nullptr);
         return true;
     }
+    /// More memory that is held as long as theirs.
+    void add(Buffers &buffers) {
+        for (Memory &memory : buffers.take_memory()) kept_->memory.push_back(std::move(memory));
+    }
     std::vector<Memory> take_memory() { return std::move(kept_->memory); }
     const ujoin_param *data() const { return params_.data(); }
     size_t size() const { return params_.size(); }
 
   private:
     bool read_one(PyObject *item) {
-        if (!PyTuple_Check(item) || PyTuple_Size(item) != 3) {
-            PyErr_SetString(PyExc_TypeError, "expected tuples (name, memory, gradient)");
+        if (!PyTuple_Check(item) || PyTuple_Size(item) != 4) {
+            PyErr_SetString(PyExc_TypeError, "expected tuples (name, memory, gradient, flags)");
             return false;
         }
+        ujoin_param param{};
+        param.flags = static_cast<int32_t>(PyLong_AsLong(PyTuple_GetItem(item, 3)));
+        if (param.flags == -1 && PyErr_Occurred()) return false;
         const char *text = nullptr;
         if (!as_text(PyTuple_GetItem(item, 0), &text)) return false;
         names_.push_back(std::make_unique<std::string>(text ? text : std::to_string(params_.size())));
         const std::string what = "parameter \"" + *names_.back() + "\"", grad = "gradient of " + what;
         Memory memory;
-        if (!memory.read(PyTuple_GetItem(item, 1), true, what.c_str(), true)) return false;
+        const bool nowhere = (param.flags & UJOIN_PARAM_IGNORED) && PyTuple_GetItem(item, 1) == Py_None;
+        if (!nowhere && !memory.read(PyTuple_GetItem(item, 1), true, what.c_str(), true)) return false;
         shapes_.push_back(std::make_unique<std::vector<int64_t>>(memory.shape()));
-        ujoin_param param{};
         param.name = names_.back()->c_str();
         param.data = memory.data();
         param.count = memory.count();

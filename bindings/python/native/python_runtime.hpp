@@ -6,4 +6,5 @@
 #include "callbacks.hpp"
 #include "errors.hpp"
 #include "handles.hpp"
+#include "hooks.hpp"
 #include "memory.hpp"

@@ -164,3 +164,15 @@ def test_the_example_is_short_and_public() -> None:
     source = EXAMPLE.read_text()
     assert len(source.splitlines()) <= 200
     assert not re.search(r"ujoin\._|\._handle", source)
+
+
+def test_the_program_of_the_readme(tmp_path: pathlib.Path) -> None:
+    block = re.search(r"```python\n(.*?)```", (ROOT / "bindings" / "python" / "README.md").read_text(), re.DOTALL)
+    assert block is not None
+    (tmp_path / "train.py").write_text(block[1])
+    done = subprocess.run(
+        [ujoin_run(), "--standalone", "--nproc-per-node", "2", str(tmp_path / "train.py")],
+        capture_output=True, text=True, timeout=DEADLINE, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"rank [01]: y = (?:3\.0|2\.9)\d+ x \+ (?:1\.0|0\.9)\d+", done.stdout)) == 2

@@ -65,7 +65,9 @@ def test_first_failure_is_told_and_others_are_victims() -> None:
     assert (result.failures[1].exitcode, result.failures[1].signal_name()) == (7, "<N/A>")
     assert result.return_values == {}
     assert job.first_failure == 1
-    assert "rank 1" in job.report
+    assert job.report.startswith("=====")
+    assert "rank      : 1 (local_rank: 1)" in job.report
+    assert result.report == job.report
     assert job.result(0).stopped
     assert job.result(0).signal == signal.SIGTERM
 
@@ -105,8 +107,8 @@ def test_directory_and_program_of_one_worker(tmp_path: pathlib.Path) -> None:
 
 
 def test_wrong_use() -> None:
-    with pytest.raises(ujoin.UnsupportedError, match="functions as workers are not in this version"):
-        start_processes("train", test_wrong_use)  # type: ignore[arg-type]
+    with pytest.raises(ujoin.UnsupportedError, match="start by SPAWN only"):
+        start_processes("train", test_wrong_use, start_method="fork")
     with pytest.raises(ujoin.SystemError, match="/no/such/program") as failed:
         start_processes("train", "/no/such/program")
     assert failed.value.errno == 2

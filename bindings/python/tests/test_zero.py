@@ -75,8 +75,8 @@ def test_hyper_parameters(alone: ujoin.Group) -> None:
             group[wrong] = 1
     with pytest.raises(TypeError, match="cannot be deleted"):
         del group["lr"]
-    with pytest.raises(ujoin.InvalidError, match="expected one of sgd, adam, adamw"):
-        ujoin.ZeroRedundancyOptimizer(params, "lion", grads=grads, group=alone)
+    with pytest.raises(ujoin.InvalidError, match="expected one of sgd, adam, adamw, adagrad"):
+        ujoin.ZeroRedundancyOptimizer(params, "lbfgs", grads=grads, group=alone)
     with pytest.raises(ujoin.InvalidError, match="momentums"):
         ujoin.ZeroRedundancyOptimizer(params, "sgd", grads=grads, group=alone, momentums=1)
 

@@ -27,7 +27,7 @@ import threading
 
 from . import _ujoin, errors, log
 from . import types as _types
-from .ddp import DDPReport, DistributedDataParallel
+from .ddp import Bucket, DDPReport, DistributedDataParallel
 from .errors import (
     AbortedError,
     BackendError,
@@ -45,6 +45,7 @@ from .errors import (
     TimeoutError,
     UnsupportedError,
 )
+from .functions import WorkerArgs, record, record_crashes, record_error, register, return_value, worker_main
 from .group import (
     Group,
     GroupInfo,
@@ -60,9 +61,14 @@ from .join import HookArgs, Join, Joinable, JoinHook, JoinReport
 from .log import set_log_level, set_log_sink
 from .params import Gradients, Params
 from .pctx import PContext, ProcessFailure, RunProcsResult, WorkerResult, start_processes
+from .schedule import LossScaler, ScalerState, Schedule
 from .state import Item, State
 from .store import Store
 from .types import (
+    Binding,
+    BufferTime,
+    CommHook,
+    ConsolePolicy,
     Containment,
     Division,
     DType,
@@ -73,10 +79,13 @@ from .types import (
     Optimizer,
     ReduceOp,
     SavePart,
+    ScheduleKind,
+    StartMethod,
     Std,
+    Stdin,
     WorkerState,
 )
-from .zero import ParamGroup, Shard, ZeroRedundancyOptimizer
+from .zero import ParamGroup, Rule, RuleArgs, Shard, ZeroMemory, ZeroRedundancyOptimizer
 
 if _ujoin.ujoin_abi_version() < _ujoin.UJOIN_ABI_VERSION:
     raise ImportError(
@@ -107,8 +116,13 @@ log.set_log_level(logging.WARNING)
 __all__ = [
     "AbortedError",
     "BackendError",
+    "Binding",
+    "Bucket",
+    "BufferTime",
     "CallbackError",
     "ChildFailedError",
+    "CommHook",
+    "ConsolePolicy",
     "Containment",
     "DDPReport",
     "DType",
@@ -130,6 +144,7 @@ __all__ = [
     "JoinHook",
     "JoinReport",
     "Joinable",
+    "LossScaler",
     "Memory",
     "MismatchError",
     "NoMemoryError",
@@ -140,19 +155,28 @@ __all__ = [
     "PeerLostError",
     "ProcessFailure",
     "ReduceOp",
+    "Rule",
+    "RuleArgs",
     "RunProcsResult",
     "SavePart",
+    "ScalerState",
+    "Schedule",
+    "ScheduleKind",
     "Shard",
+    "StartMethod",
     "State",
     "StateError",
     "Std",
+    "Stdin",
     "Store",
     "SystemError",
     "TimeoutError",
     "UnsupportedError",
     "Work",
+    "WorkerArgs",
     "WorkerResult",
     "WorkerState",
+    "ZeroMemory",
     "ZeroRedundancyOptimizer",
     "backends",
     "destroy_process_group",
@@ -160,7 +184,13 @@ __all__ = [
     "get_world_size",
     "init_process_group",
     "is_initialized",
+    "record",
+    "record_crashes",
+    "record_error",
+    "register",
+    "return_value",
     "set_log_level",
     "set_log_sink",
     "start_processes",
+    "worker_main",
 ]

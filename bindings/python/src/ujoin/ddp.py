@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 from . import _ujoin
 from .errors import invalid
-from .group import Group, process_group
+from .group import Group, Work, process_group
 from .join import Joinable, JoinHook
-from .params import Gradients, Params, remember, with_gradients
-from .types import Division, GradientKind, Timeout, choose, limit
+from .params import Gradients, Params, flagged, remember, with_gradients
+from .types import ITEM_SIZES, BufferTime, CommHook, Division, DType, GradientKind, Memory, Timeout, choose, limit, view
 
 
 class DDPReport(NamedTuple):
@@ -29,8 +30,46 @@ class DDPReport(NamedTuple):
     exposed_time: float
     """of that, the time spent waiting in `finish`: the rest was hidden"""
     bucket_count: int
+    rebuilt: bool
+    """buckets follow the order in which gradients became ready"""
     joined_uneven: bool
     """has been in a join context with uneven inputs"""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket as a comm hook sees it, or a buffer as a buffer hook does. It is there for the time of the call, and of the
+    operation that the hook passes out."""
+
+    group: Group
+    """where the hook's collectives go: the same ones on every rank, shadows included"""
+    buffer: memoryview
+    """this rank's undivided gradients, end to end; the hook leaves the result here. 16-bit floats as their bits"""
+    dtype: DType
+    params: tuple[int, ...]
+    """indices of the parameters in it; none for a buffer"""
+    offsets: tuple[int, ...]
+    """where each begins, in elements"""
+    divisor: float
+    """of the sum over the ranks; with `Division.SAMPLES` and means 1 (0: no rank has a sample)"""
+    iteration: int
+    """synchronised ones before it, those that this rank shadowed too"""
+    index: int
+    """of the bucket in the order of launch, or of the buffer"""
+    is_last: bool
+    is_shadow: bool
+    """this rank has joined: the contribution is zero"""
+    source_rank: int
+    """the lowest rank that has not joined"""
+
+    @property
+    def memory(self) -> tuple[memoryview, DType]:
+        """The buffer for a collective, of whatever type."""
+        return self.buffer, self.dtype
+
+
+BucketHook: TypeAlias = Callable[[Bucket], "Work | None"]
+"""A part of a hook: reduces now, or returns the work in flight, which is the library's from then on."""
 
 
 class DistributedDataParallel(Joinable):
@@ -41,6 +80,12 @@ class DistributedDataParallel(Joinable):
     (`init_sync=False`: they are equal already). `division`: see `ujoin.Division`. `bucket_bytes`: gradients are reduced
     together up to this size, by default 25 MiB (the first one 1 MiB). `idle_timeout`: without progress of the peers, by
     default none.
+
+    `find_unused_parameters`: parameters may get no gradient in an iteration; `finish` takes them as unused.
+    `static_graph`: likewise, but each rank uses the same ones in every iteration. `gradient_as_bucket_view`: the library has
+    the gradients' memory, see `gradient`; `grads` may be left out. `ignore`: names of parameters that take no part.
+    `buffers`: memory that is synchronised and not trained (running statistics), of any type: at the start all ranks get
+    `source_rank`'s, and in each iteration those of the lowest rank that has not joined (`broadcast_buffers=False`: not).
 
     Each iteration: `with ddp.iteration(samples=n):`, and inside of it `ddp.ready(name)` as each gradient is complete.
     After the block the gradients hold the divided sum, on every rank.
@@ -59,30 +104,49 @@ class DistributedDataParallel(Joinable):
         first_bucket_bytes: int = 0,
         bucket_bytes: int = 0,
         idle_timeout: Timeout = None,
+        find_unused_parameters: bool = False,
+        static_graph: bool = False,
+        gradient_as_bucket_view: bool = False,
+        ignore: Collection[str] = (),
+        buffers: Mapping[str, Memory] | Sequence[Memory] = (),
+        broadcast_buffers: bool = True,
     ) -> None:
-        triples = with_gradients(params, grads, "DistributedDataParallel")
+        what = "DistributedDataParallel"
+        triples = with_gradients(params, grads, what, gradient_as_bucket_view or ignore)
+        quads = flagged(triples, ignore, _ujoin.UJOIN_PARAM_IGNORED, what)
         self.join_process_group = process_group(group)
         self._index = {name: index for index, (name, _, _) in enumerate(triples)}
         self._handle = _ujoin.ujoin_ddp_create(
             self.join_process_group._handle,
             choose(Division, division),
             choose(GradientKind, gradient_kind),
+            find_unused_parameters,
+            static_graph,
+            gradient_as_bucket_view,
+            not broadcast_buffers,
             not init_sync,
             source_rank,
             first_bucket_bytes,
             bucket_bytes,
             limit(idle_timeout),
-            triples,
+            list(buffers.values() if isinstance(buffers, Mapping) else buffers),
+            quads,
         )
         self._joinable = _ujoin.ujoin_ddp_joinable(self._handle)
         self._hook = JoinHook()
-        self._gradients = {_ujoin.describe(array, False)[0]: grad for _, array, grad in triples}
+        self._shapes = [_ujoin.describe(array, False)[1:] if not flags else (0, 0, ()) for _, array, _, flags in quads]
+        self._gradients = {
+            _ujoin.describe(array, False)[0]: self._gradient_memory(index) if gradient_as_bucket_view else grad
+            for index, (_, array, grad, flags) in enumerate(quads)
+            if not flags
+        }
         remember(self)
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """Does nothing here: the library shadows a reducer itself."""
         return JoinHook()
 
+    # --------------------------------------------------------------------------------------------------------- iterations
     @contextlib.contextmanager
     def iteration(self, samples: float = 1) -> Iterator[None]:
         """One iteration on a batch of so many samples: `forward`, the block, `finish`."""
@@ -97,22 +161,117 @@ class DistributedDataParallel(Joinable):
     def ready(self, parameter: int | str) -> None:
         """The gradient of a parameter, by index or name, is complete. Any order, any thread."""
         if isinstance(parameter, str):
-            if parameter not in self._index:
-                raise invalid(f'ready: no parameter is called "{parameter}"; there are {", ".join(self._index)}')
-            parameter = self._index[parameter]
+            parameter = self._find(parameter, "ready")
         _ujoin.ujoin_ddp_ready(self._handle, parameter)
 
     def finish(self) -> None:
         """Ends an iteration: waits for the reductions."""
         _ujoin.ujoin_ddp_finish(self._handle)
 
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Iterations inside accumulate: nothing is reduced, samples add up until the next one that synchronises. On every
+        rank alike."""
+        self.set_sync(False)
+        try:
+            yield
+        finally:
+            self.set_sync(True)
+
+    def set_sync(self, enabled: bool) -> None:
+        """Whether the next iterations synchronise, or accumulate. The same on every rank, and not within an iteration."""
+        _ujoin.ujoin_ddp_set_sync(self._handle, enabled)
+
+    # -------------------------------------------------------------------------------------------------------------- hooks
+    def set_comm_hook(
+        self,
+        hook: CommHook | str | BucketHook,
+        then: BucketHook | None = None,
+        *,
+        rank: int = 0,
+        start_iteration: int = 0,
+    ) -> None:
+        """Chooses how buckets are reduced: a `CommHook`, or a function of the program's that gets a `Bucket`. Once, before
+        the first iteration, the same on every rank.
+
+        A function reduces now, or returns the `Work` in flight; `then` is called when that is complete, and may return
+        more. The result is what they leave in the bucket: dividing is theirs. They run in `ready`, `finish` and, as
+        shadows, at the end of a join context. One that raises aborts the group. `rank` (of the factors, default 1) and
+        `start_iteration` (plain before this one, default 1000; negative: from the first on) are for LOW_RANK.
+        """
+        kind, start, after = _hook_parts(hook, then)
+        _ujoin.ujoin_ddp_set_comm_hook(self._handle, kind, rank, start_iteration, start, after)
+
+    def set_buffer_hook(
+        self,
+        hook: CommHook | str | BucketHook,
+        then: BucketHook | None = None,
+        *,
+        time: BufferTime | str = BufferTime.AFTER_FORWARD,
+    ) -> None:
+        """Replaces the broadcast of buffers: called for each in each synchronised iteration. `CommHook.ALL_REDUCE` is the
+        average. Work that it returns is complete when `forward` or `finish` returns. Otherwise as `set_comm_hook`."""
+        kind, start, after = _hook_parts(hook, then)
+        _ujoin.ujoin_ddp_set_buffer_hook(self._handle, choose(BufferTime, time), kind, start, after)
+
+    # ------------------------------------------------------------------------------------------------------------- answers
+    def gradient(self, parameter: int | str) -> memoryview | None:
+        """Where a gradient lies: with `gradient_as_bucket_view` in the library's memory, the same place as long as this
+        object lives (which the view holds); else the program's own. `numpy.asarray` takes it; 16-bit floats are bits (see
+        `view(dtype)`). None: ignored."""
+        memory = self._gradient_memory(self._find(parameter, "gradient"))
+        return None if memory is None else memory[0]
+
+    def _gradient_memory(self, index: int) -> tuple[memoryview, DType] | None:
+        count, number, shape = self._shapes[index]
+        if number == 0:
+            return None
+        dtype = DType(number)
+        memory = _ujoin.ujoin_ddp_gradient(self._handle, index, count * ITEM_SIZES[dtype])
+        return None if memory is None else (view(memory, dtype, shape), dtype)
+
+    def _find(self, parameter: int | str, what: str) -> int:
+        index = self._index.get(parameter, -1) if isinstance(parameter, str) else parameter
+        if not 0 <= index < len(self._index):
+            raise invalid(f'{what}: no parameter is called "{parameter}"; there are {", ".join(self._index)}')
+        return index
+
+    @property
+    def used(self) -> dict[str, int]:
+        """How many ranks used each parameter in the last synchronised iteration (static graph: in the first one); joined
+        ranks do not count."""
+        return dict(zip(self._index, _ujoin.ujoin_ddp_used(self._handle), strict=True))
+
     @property
     def report(self) -> DDPReport:
         """Counts, divisor and times."""
         report = _ujoin.ujoin_ddp_get_report(self._handle)
-        iterations, divisor, samples, reduce_us, exposed_us, buckets, uneven = report
-        return DDPReport(iterations, divisor, samples, reduce_us / 1e6, exposed_us / 1e6, buckets, uneven != 0)
+        iterations, divisor, samples, reduce_us, exposed_us, buckets, rebuilt, uneven = report
+        times = reduce_us / 1e6, exposed_us / 1e6
+        return DDPReport(iterations, divisor, samples, *times, buckets, rebuilt != 0, uneven != 0)
 
     def gradient_at(self, address: int) -> Any | None:
         """The gradient of the parameter that lies at an address; for optimizers over the same parameters."""
         return self._gradients.get(address)
+
+
+def _hook_parts(hook: Any, then: Any) -> tuple[int, Any, Any]:
+    """The kind of a hook, and its functions as the library's module calls them."""
+    if callable(hook) and not isinstance(hook, CommHook):
+        return _ujoin.UJOIN_COMM_HOOK_CUSTOM, _on_bucket(hook), None if then is None else _on_bucket(then)
+    if then is not None:
+        raise invalid("then goes with a function of the program's")
+    return choose(CommHook, hook), None, None
+
+
+def _on_bucket(function: BucketHook) -> Callable[..., _ujoin.Handle | None]:
+    def run(group: _ujoin.Handle, memory: memoryview, dtype: int, params: Any, offsets: Any, *more: Any) -> Any:
+        divisor, iteration, index, is_last, is_shadow, source_rank = more
+        kind = DType(dtype)
+        facts = params, offsets, divisor, iteration, index, is_last != 0, is_shadow != 0, source_rank
+        work = function(Bucket(Group._of(group), view(memory, kind), kind, *facts))
+        if work is None or isinstance(work, Work):
+            return None if work is None else work._handle
+        raise TypeError(f"a hook returns a Work or None, not {type(work).__name__}")
+
+    return run

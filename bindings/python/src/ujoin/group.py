@@ -42,6 +42,12 @@ class Work:
         """Whether it is complete; never waits. Raises the operation's error. From any thread."""
         return _ujoin.ujoin_work_test(self._handle) == _ujoin.UJOIN_OK
 
+    @property
+    def contributors(self) -> list[int]:
+        """The ranks that contributed, once it is complete: all, unless joined ranks shadowed it. Until then, and if it
+        failed, none. From any thread."""
+        return _ujoin.ujoin_work_contributors(self._handle)
+
     def abort(self) -> None:
         """Gives up; its status is `AbortedError` on every rank, and its group is broken. From any thread."""
         _ujoin.ujoin_work_abort(self._handle)
@@ -53,7 +59,9 @@ class Group:
     `rendezvous`: "env://" (the environment that ujoin-run sets), "tcp://host:port", "file:///path", "local://name" (ranks
     are threads of one process). `backend`: "auto", "self" (one rank), "local" (threads), "shm" (one host). `rank` and
     `world_size` count only together; else they come from the environment. `name` tells apart several groups of one
-    rendezvous. `store`: meet there instead. `timeout`: of a collective, by default 10 minutes.
+    rendezvous. `store`: meet there instead. `timeout`: of a collective, by default 10 minutes. `shadow_collectives`: a rank
+    that has joined (see `ujoin.Join`) takes part in the collectives that the program itself calls on this group; it adds
+    nothing, AVG divides by the contributors, and `Work.contributors` says who they were.
 
     Collectives are called by every rank in the same order; a failed one breaks the group. Memory is used where it lies, see
     `ujoin.Memory`. As a context manager it closes the group at the end, or aborts it when the block raises.
@@ -72,6 +80,7 @@ class Group:
         world_size: int = 0,
         timeout: Timeout = None,
         rendezvous_timeout: Timeout = None,
+        shadow_collectives: bool = False,
     ) -> None:
         self._handle: _ujoin.Handle = _ujoin.ujoin_group_create(
             rendezvous,
@@ -82,7 +91,14 @@ class Group:
             world_size,
             limit(timeout),
             limit(rendezvous_timeout),
+            shadow_collectives,
         )
+
+    @classmethod
+    def _of(cls, handle: _ujoin.Handle) -> Group:
+        group = cls.__new__(cls)
+        group._handle = handle
+        return group
 
     @property
     def rank(self) -> int:
@@ -242,6 +258,7 @@ def init_process_group(
     group_name: str = "",
     *,
     rendezvous_timeout: Timeout = None,
+    shadow_collectives: bool = False,
 ) -> Group:
     """Makes the group that objects of this process use unless they are given another, and returns it.
 
@@ -260,6 +277,7 @@ def init_process_group(
         world_size=max(world_size, 0),
         timeout=timeout,
         rendezvous_timeout=rendezvous_timeout,
+        shadow_collectives=shadow_collectives,
     )
     return _default
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from . import _ujoin
@@ -66,9 +66,46 @@ def _known_gradient(array: Any) -> Any | None:
     return next((g for r in reducers if r is not None and (g := r.gradient_at(address)) is not None), None)
 
 
-def with_gradients(params: Params, grads: Gradients, what: str) -> list[tuple[str, Any, Any]]:
-    """Tuples (name, array, gradient or None); an error names the parameter whose gradient is not known."""
+def _without(grads: Gradients, pairs: list[tuple[str, Any]], names: set[str], what: str) -> Gradients:
+    """The gradients of the other parameters; a sequence has places for all."""
+    if grads is None:
+        return None
+    if isinstance(grads, Mapping):
+        return {name: grad for name, grad in grads.items() if name not in names}
+    listed = _as_many(list(grads), pairs, what)
+    return [grad for (name, _), grad in zip(pairs, listed, strict=True) if name not in names]
+
+
+def _as_many(grads: list[Any], pairs: list[tuple[str, Any]], what: str) -> list[Any]:
+    if len(grads) != len(pairs):
+        raise invalid(f"{what}: {len(grads)} gradients for {len(pairs)} parameters")
+    return grads
+
+
+def flagged(
+    triples: list[tuple[str, Any, Any]], names: Collection[str], flag: int, what: str
+) -> list[tuple[str, Any, Any, int]]:
+    """With the flag at the parameters of these names."""
+    unknown = set(names) - {name for name, _, _ in triples}
+    if unknown:
+        raise invalid(f"{what}: no parameter is called {sorted(unknown)}; there are {', '.join(n for n, _, _ in triples)}")
+    return [(name, array, grad, flag if name in names else 0) for name, array, grad in triples]
+
+
+def with_gradients(
+    params: Params, grads: Gradients, what: str, may_lack: bool | Collection[str] = False
+) -> list[tuple[str, Any, Any]]:
+    """Tuples (name, array, gradient or None); an error names the parameter whose gradient is not known. `may_lack`: all,
+    or those of these names, need none."""
     pairs = named(params)
+    if grads is None and may_lack is True:
+        return [(name, array, getattr(array, "grad", None)) for name, array in pairs]
+    if not isinstance(may_lack, bool) and may_lack:
+        lacking = {name for name, _ in pairs if name in may_lack}
+        others = [pair for pair in pairs if pair[0] not in lacking]
+        rest = with_gradients(others, _without(grads, pairs, lacking, what), what)
+        known = {name: grad for name, _, grad in rest}
+        return [(name, array, known.get(name)) for name, array in pairs]
     if grads is None:
         triples = [(name, array, _known_gradient(array)) for name, array in pairs]
         for name, _, grad in triples:
@@ -81,7 +118,5 @@ def with_gradients(params: Params, grads: Gradients, what: str) -> list[tuple[st
         if unknown or missing:
             raise invalid(f"{what}: grads has no parameter's name in {unknown}, and lacks {missing}")
         return [(name, array, grads[name]) for name, array in pairs]
-    listed = list(grads)
-    if len(listed) != len(pairs):
-        raise invalid(f"{what}: {len(listed)} gradients for {len(pairs)} parameters")
+    listed = _as_many(list(grads), pairs, what)
     return [(name, array, grad) for (name, array), grad in zip(pairs, listed, strict=True)]

@@ -9,9 +9,7 @@ from typing import Any
 
 from . import _ujoin
 from .errors import invalid
-from .types import DType, ItemKind, ItemOwner, Memory
-
-_FORMATS = {DType.F32: "f", DType.F64: "d", DType.I32: "i", DType.I64: "q", DType.U8: "B", DType.F16: "H", DType.BF16: "H"}
+from .types import DType, ItemKind, ItemOwner, Memory, view
 
 Value = str | float | bytes
 """A value of the program's own."""
@@ -110,8 +108,7 @@ def _item(fields: _ujoin.ItemFields) -> Item:
     elif kind == ItemKind.TEXT:
         value = data.decode()
     elif kind == ItemKind.TENSOR:
-        flat = memoryview(data).cast(_FORMATS[DType(dtype)])  # type: ignore[call-overload]
-        value = memoryview(data).cast(flat.format, shape) if len(shape) > 1 and len(flat) > 0 else flat
+        value = view(memoryview(data), DType(dtype), shape)
     return Item(
         key, value, ItemKind(kind), ItemOwner(owner), param, group, DType(dtype) if kind == ItemKind.TENSOR else None, shape
     )

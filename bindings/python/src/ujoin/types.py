@@ -35,6 +35,10 @@ class DType(enum.IntEnum):
     U8 = _ujoin.UJOIN_U8
 
 
+FORMATS = {DType.F32: "f", DType.F64: "d", DType.I32: "i", DType.I64: "q", DType.U8: "B", DType.F16: "H", DType.BF16: "H"}
+
+ITEM_SIZES = {DType.F32: 4, DType.F64: 8, DType.F16: 2, DType.BF16: 2, DType.I32: 4, DType.I64: 8, DType.U8: 1}
+
 Memory: TypeAlias = "Buffer | SupportsDLPack | tuple[Buffer | SupportsDLPack, DType]"
 """Memory of the program's, used where it lies and never copied: an object with the buffer protocol (NumPy arrays,
 `array.array`, `bytearray`), a tensor with DLPack in host memory, or a pair of a buffer and a type, for what a buffer cannot
@@ -79,6 +83,49 @@ class Optimizer(enum.IntEnum):
     SGD = _ujoin.UJOIN_OPTIMIZER_SGD
     ADAM = _ujoin.UJOIN_OPTIMIZER_ADAM
     ADAMW = _ujoin.UJOIN_OPTIMIZER_ADAMW
+    ADAGRAD = _ujoin.UJOIN_OPTIMIZER_ADAGRAD
+    RMSPROP = _ujoin.UJOIN_OPTIMIZER_RMSPROP
+    ADADELTA = _ujoin.UJOIN_OPTIMIZER_ADADELTA
+    ADAMAX = _ujoin.UJOIN_OPTIMIZER_ADAMAX
+    NADAM = _ujoin.UJOIN_OPTIMIZER_NADAM
+    RADAM = _ujoin.UJOIN_OPTIMIZER_RADAM
+    RPROP = _ujoin.UJOIN_OPTIMIZER_RPROP
+    LAMB = _ujoin.UJOIN_OPTIMIZER_LAMB
+    LION = _ujoin.UJOIN_OPTIMIZER_LION
+
+
+class CommHook(enum.IntEnum):
+    """Ways to reduce a bucket of gradients."""
+
+    ALL_REDUCE = _ujoin.UJOIN_COMM_HOOK_ALL_REDUCE
+    """the gradients as they are"""
+    F16 = _ujoin.UJOIN_COMM_HOOK_F16
+    """as float16 on the way; what is beyond 65504 becomes infinite"""
+    BF16 = _ujoin.UJOIN_COMM_HOOK_BF16
+    """as bfloat16 on the way"""
+    LOW_RANK = _ujoin.UJOIN_COMM_HOOK_LOW_RANK
+    """matrices as low-rank factors with error feedback (PowerSGD)"""
+
+
+class BufferTime(enum.IntEnum):
+    """When a buffer hook runs."""
+
+    AFTER_FORWARD = _ujoin.UJOIN_BUFFER_AFTER_FORWARD
+    """in `DistributedDataParallel.finish`"""
+    BEFORE_FORWARD = _ujoin.UJOIN_BUFFER_BEFORE_FORWARD
+    """in `DistributedDataParallel.forward`"""
+
+
+class ScheduleKind(enum.IntEnum):
+    """Shapes of schedules."""
+
+    CONSTANT = _ujoin.UJOIN_SCHEDULE_CONSTANT
+    COSINE = _ujoin.UJOIN_SCHEDULE_COSINE
+    """from base to minimum along half a cosine, at total_steps and then on"""
+    LINEAR = _ujoin.UJOIN_SCHEDULE_LINEAR
+    """likewise, in a straight line"""
+    STEP = _ujoin.UJOIN_SCHEDULE_STEP
+    """times gamma every `every` steps, but not below minimum"""
 
 
 class SavePart(enum.IntFlag):
@@ -136,6 +183,46 @@ class Containment(enum.IntEnum):
     WARDEN = _ujoin.UJOIN_CONTAINMENT_WARDEN
 
 
+class StartMethod(enum.IntEnum):
+    """How a worker that runs a function of a library comes to be. Functions of Python's are always SPAWN."""
+
+    SPAWN = _ujoin.UJOIN_START_SPAWN
+    """the interpreter is executed again"""
+    FORK = _ujoin.UJOIN_START_FORK
+    """a copy of this process, without an interpreter that can run"""
+
+
+class ConsolePolicy(enum.IntEnum):
+    """What happens when the console is slower than the workers; files always get everything."""
+
+    BLOCK = _ujoin.UJOIN_CONSOLE_BLOCK
+    """the workers wait"""
+    DROP = _ujoin.UJOIN_CONSOLE_DROP
+    """lines are dropped and counted; a note in their place says how many"""
+    SPILL = _ujoin.UJOIN_CONSOLE_SPILL
+    """what is late is in the log file alone"""
+
+
+class Stdin(enum.IntEnum):
+    """Where a worker's stdin comes from, if not from bytes or a file."""
+
+    NULL = _ujoin.UJOIN_STDIN_NULL
+    INHERIT = _ujoin.UJOIN_STDIN_INHERIT
+    """this process's; one worker at most"""
+
+
+class Binding(enum.IntEnum):
+    """Placement of workers on the processors that this process may use, and their memory nodes."""
+
+    NONE = _ujoin.UJOIN_BINDING_NONE
+    SPREAD = _ujoin.UJOIN_BINDING_SPREAD
+    """worker after worker on another memory node, a part of its processors for each"""
+    COMPACT = _ujoin.UJOIN_BINDING_COMPACT
+    """side by side: equal parts of the processors in their order"""
+    LIST = _ujoin.UJOIN_BINDING_LIST
+    """`PContext.set_worker(cpus=...)`"""
+
+
 class WorkerState(enum.IntEnum):
     """State of a worker."""
 
@@ -145,9 +232,19 @@ class WorkerState(enum.IntEnum):
     SIGNALED = _ujoin.UJOIN_WORKER_SIGNALED
     UNKNOWN = _ujoin.UJOIN_WORKER_UNKNOWN
     UNKILLABLE = _ujoin.UJOIN_WORKER_UNKILLABLE
+    NO_VALUE = _ujoin.UJOIN_WORKER_NO_VALUE
+    """exited with 0, but its function had not returned: a failure"""
 
 
 Choice = TypeVar("Choice", bound=enum.IntEnum)
+
+
+def view(memory: memoryview, dtype: DType, shape: tuple[int, ...] = ()) -> memoryview:
+    """Bytes of the library's as elements: float16 and bfloat16 as their bits (format "H")."""
+    flat = memory.cast(FORMATS[dtype])  # type: ignore[call-overload]
+    if len(shape) > 1 and len(flat) > 0:
+        return memory.cast(FORMATS[dtype], shape)  # type: ignore[call-overload,no-any-return]
+    return flat  # type: ignore[no-any-return]
 
 
 def choose(kind: type[Choice], value: Choice | int | str) -> Choice:

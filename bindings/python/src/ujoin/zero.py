@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 from . import _ujoin
 from .errors import invalid
 from .group import Group, process_group
 from .join import Joinable, JoinHook
-from .params import Gradients, Params, with_gradients
+from .params import Gradients, Params, flagged, with_gradients
+from .schedule import LossScaler
 from .state import State, Value
-from .types import Memory, Optimizer, Path, SavePart, Timeout, choose, limit
+from .types import DType, Memory, Optimizer, Path, SavePart, Timeout, choose, limit, view
 
 Loss = TypeVar("Loss")
 
@@ -31,6 +32,81 @@ class Shard:
     """the owner"""
     group: int
     """param group"""
+
+
+class ZeroMemory(NamedTuple):
+    """Bytes that this rank holds for an optimizer."""
+
+    parameters: int
+    """the program's"""
+    gradients: int
+    """the program's, of parameters that have one"""
+    state: int
+    """of this rank's shard, master copies included, as it is now"""
+    buffers: int
+    """what a step needs beside that"""
+    full_state: int
+    """state of all parameters with every step made: what an unsharded optimizer holds"""
+
+
+class RuleArgs(NamedTuple):
+    """What a `Rule` updates: a parameter, or a piece of one, that this rank owns. Its views are there for the time of the
+    call; `numpy.asarray` takes them."""
+
+    name: str
+    """of the parameter"""
+    data: memoryview
+    """updated in place; float32 or float64 (for 16-bit parameters float32)"""
+    grad: memoryview
+    """the reduced gradient, unscaled and clipped, of data's type"""
+    state: dict[str, memoryview]
+    """an array as long as data for each state name, of its type"""
+    hyper: dict[str, float]
+    """of its param group"""
+    shape: tuple[int, ...]
+    """of the whole parameter"""
+    offset: int
+    """where the piece begins in the parameter, in elements"""
+    param: int
+    """index of the parameter"""
+    step: int
+    """which update of this parameter it is, from 1"""
+    group: int
+    """param group"""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An optimizer of the program's own: `ZeroRedundancyOptimizer(params, Rule("signs", step, hyper={"lr": 0.1}))`.
+
+    `step` updates data and state, on the thread that is in `ZeroRedundancyOptimizer.step`, or leaves a join context, one
+    parameter after the other. `init` fills a parameter's state before its first update (None: zeros). `name` and the state
+    names go into saved state. What they raise is the cause of the `CallbackError` of the step, which breaks the optimizer.
+    """
+
+    name: str
+    step: Callable[[RuleArgs], None]
+    init: Callable[[RuleArgs], None] | None = None
+    state: tuple[str, ...] = ()
+    """at most 8 names, such as those of Adam: "exp_avg" and "exp_avg_sq" here"""
+    hyper: Mapping[str, float] = field(default_factory=dict)
+    """names and defaults"""
+
+    def _parts(self) -> tuple[Any, ...]:
+        init = None if self.init is None else self._called(self.init)
+        return self.name, self._called(self.step), init, tuple(self.state), {n: float(v) for n, v in self.hyper.items()}
+
+    def _called(self, function: Callable[[RuleArgs], None]) -> Callable[..., None]:
+        names, hypers = tuple(self.state), tuple(self.hyper)
+
+        def run(name: str, data: memoryview, grad: memoryview, state: Any, hyper: Any, *more: Any) -> None:
+            shape, offset, param, step, group, number = more
+            kind = DType(number)
+            arrays = {key: view(memory, kind) for key, memory in zip(names, state, strict=True)}
+            values = dict(zip(hypers, hyper, strict=True))
+            function(RuleArgs(name, view(data, kind), view(grad, kind), arrays, values, shape, offset, param, step, group))
+
+        return run
 
 
 class ParamGroup(MutableMapping[str, float]):
@@ -69,37 +145,55 @@ class ParamGroup(MutableMapping[str, float]):
 class ZeroRedundancyOptimizer(Joinable):
     """An optimizer whose state is sharded over the ranks: each updates its parameters, all get the new values.
 
-    `params` (float32 or float64) and their gradients are arrays of the program's, see `ujoin.Params` and
+    `params` and their gradients are arrays of the program's, of any floating-point type, see `ujoin.Params` and
     `ujoin.Gradients`; they are used where they lie, and held until this object has ended. `params` may also be a list of
-    param groups, `[{"params": ..., "lr": ...}, ...]`, each with "grads" and hyper-parameters of its own.
-    `optimizer_class`: "sgd", "adam", "adamw", `ujoin.Optimizer`, or a class with one of these names. `defaults` are
-    hyper-parameters with PyTorch's names and defaults (`lr`, `betas`, `eps`, `weight_decay`, `momentum`, ...).
+    param groups, `[{"params": ..., "lr": ...}, ...]`, each with "grads", "frozen" and hyper-parameters of its own.
+    `optimizer_class`: "sgd", "adamw", "lamb", ... (see `ujoin.Optimizer`), a class with one of these names, or a `Rule`.
+    `defaults` are hyper-parameters with PyTorch's names and defaults (`lr`, `betas`, `eps`, `weight_decay`, ...).
+
+    `frozen`: names of parameters that are not trained for now. `balance_trainable`: they do not count when parameters are
+    given to ranks. State of 16-bit parameters is float32, with a master copy of their values (`master_copy=False`: without;
+    then `stochastic_rounding` rounds bfloat16 up or down at random, right on average, by `seed` and not by the number of
+    ranks).
     """
 
     def __init__(
         self,
         params: Params | list[dict[str, Any]],
-        optimizer_class: Optimizer | str | type = Optimizer.ADAMW,
+        optimizer_class: Optimizer | Rule | str | type = Optimizer.ADAMW,
         *,
         grads: Gradients = None,
         group: Group | None = None,
         idle_timeout: Timeout = None,
+        frozen: Collection[str] = (),
+        balance_trainable: bool = False,
+        master_copy: bool = True,
+        stochastic_rounding: bool = False,
+        seed: int = 0,
         **defaults: float | tuple[float, float],
     ) -> None:
-        rule = optimizer_class.__name__ if isinstance(optimizer_class, type) else optimizer_class
+        own_rule = optimizer_class if isinstance(optimizer_class, Rule) else None
+        kind = optimizer_class.__name__ if isinstance(optimizer_class, type) else optimizer_class
         self.join_process_group = process_group(group)
         self._hook = JoinHook()
         self._defaults = _hypers(defaults)
-        first, others = _param_groups(params, grads)
+        self.skipped = False
+        self.grad_norm: float | None = None
+        first, others = _param_groups(params, grads, frozen)
         triples = with_gradients(first["params"], first.get("grads"), "ZeroRedundancyOptimizer")
-        own = {name: value for name, value in first.items() if name not in ("params", "grads")}
+        own = {name: value for name, value in first.items() if name not in _PARTS}
         self._groups = [[name for name, _, _ in triples]]
         self._handle = _ujoin.zero_create(
             self.join_process_group._handle,
-            choose(Optimizer, rule),
+            _ujoin.UJOIN_OPTIMIZER_CUSTOM if isinstance(kind, Rule) else choose(Optimizer, kind),
             self._defaults | _hypers(own),
             limit(idle_timeout),
-            triples,
+            None if own_rule is None else own_rule._parts(),
+            seed,
+            balance_trainable,
+            not master_copy,
+            stochastic_rounding,
+            flagged(triples, first.get("frozen", ()), _ujoin.UJOIN_PARAM_FROZEN, "ZeroRedundancyOptimizer"),
         )
         self._joinable = _ujoin.zero_joinable(self._handle)
         self._sizes = [_ujoin.describe(array, False)[1:3] for _, array, _ in triples]
@@ -112,13 +206,49 @@ class ZeroRedundancyOptimizer(Joinable):
         return JoinHook()
 
     # ----------------------------------------------------------------------------------------------------------- stepping
-    def step(self, closure: Callable[[], Loss] | None = None) -> Loss | None:
+    skipped: bool
+    """whether the last `step` or `clip_grad_norm` found a gradient that is not finite, and changed nothing, on any rank"""
+    grad_norm: float | None
+    """the global norm before the last `step(max_norm=...)` or `clip_grad_norm`; None: that step had no max_norm"""
+
+    def step(
+        self,
+        closure: Callable[[], Loss] | None = None,
+        *,
+        scaler: LossScaler | None = None,
+        max_norm: float = 0,
+        norm_type: float = 2,
+        skip_nonfinite: bool = False,
+    ) -> Loss | None:
         """One step. The closure computes loss and gradients anew, before the update; its result is returned.
 
-        Parameters without gradient are skipped and keep their step count. After a failure in the middle the object is
-        broken: parameters and state must be loaded anew.
+        Parameters that are frozen or without gradient are skipped and keep their step count. After a failure in the middle
+        the object is broken: parameters and state must be loaded anew.
+
+        `scaler`: gradients carry its scale; they are divided by it and checked, and it is adapted. `max_norm`: gradients are
+        clipped to this global norm as they are used (`norm_type` of infinity: the largest magnitude), `grad_norm` has what
+        it was. `skip_nonfinite`: gradients are checked, as with the others; `skipped` says whether one was not finite. All
+        but the closure are the same on every rank.
         """
-        return _ujoin.zero_step(self._handle, closure)  # type: ignore[no-any-return]
+        handle = None if scaler is None else scaler._handle
+        loss, status, norm = _ujoin.zero_step(self._handle, closure, handle, max_norm, norm_type, skip_nonfinite)
+        self.skipped = status == _ujoin.UJOIN_SKIPPED
+        self.grad_norm = norm if max_norm else None
+        return loss  # type: ignore[no-any-return]
+
+    def clip_grad_norm(self, max_norm: float, norm_type: float = 2) -> float:
+        """Scales all gradients so that their global norm is at most max_norm, on every rank; returns the norm before. Each
+        parameter counts once, frozen ones do not. `skipped`: one is not finite, and nothing was changed. Not in a join
+        context: there, give max_norm to `step`."""
+        _, status, norm = _ujoin.zero_clip_grad_norm(self._handle, max_norm, norm_type)
+        self.skipped = status == _ujoin.UJOIN_SKIPPED
+        self.grad_norm = norm
+        return norm
+
+    def set_frozen(self, parameter: int | str, frozen: bool = True) -> None:
+        """Freezes a parameter (index or name), or trains it again, from the next step on; its state is kept. The same on
+        every rank: the step compares."""
+        _ujoin.zero_set_frozen(self._handle, self._find(parameter), frozen)
 
     def zero_grad(self) -> None:
         """Sets the gradients of all parameters to zero."""
@@ -153,13 +283,16 @@ class ZeroRedundancyOptimizer(Joinable):
         return [ParamGroup(self, index) for index in range(_ujoin.zero_group_count(self._handle))]
 
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
-        """Adds parameters: {"params": ..., "grads": ..., "lr": ...}; what is absent is as at the start. On every rank."""
+        """Adds parameters: {"params": ..., "grads": ..., "frozen": [...], "lr": ...}; what is absent is as at the start.
+        There may be none. On every rank."""
         triples = with_gradients(param_group["params"], param_group.get("grads"), "add_param_group")
-        own = {name: value for name, value in param_group.items() if name not in ("params", "grads")}
+        own = {name: value for name, value in param_group.items() if name not in _PARTS}
+        frozen = param_group.get("frozen", ())
         start = len(self._sizes)
         if not isinstance(param_group["params"], Mapping):  # names that are indices go on from the last
             triples = [(str(int(n) + start) if n == str(i) else n, a, g) for i, (n, a, g) in enumerate(triples)]
-        _ujoin.zero_add_param_group(self._handle, triples, _hypers(own))
+        quads = flagged(triples, frozen, _ujoin.UJOIN_PARAM_FROZEN, "add_param_group")
+        _ujoin.zero_add_param_group(self._handle, quads, _hypers(own))
         self._groups.append([name for name, _, _ in triples])
         self._sizes += [_ujoin.describe(array, False)[1:3] for _, array, _ in triples]
 
@@ -173,6 +306,11 @@ class ZeroRedundancyOptimizer(Joinable):
         names = self.param_names
         pieces = [_ujoin.zero_get_shard(self._handle, i) for i in range(_ujoin.zero_shard_count(self._handle))]
         return [Shard(names[param], offset, count, rank, group) for param, offset, count, rank, group in pieces]
+
+    @property
+    def memory(self) -> ZeroMemory:
+        """The bytes that this rank holds."""
+        return ZeroMemory(*_ujoin.zero_get_memory(self._handle))
 
     # -------------------------------------------------------------------------------------------------------------- state
     def consolidate_state_dict(self, to: int = 0) -> None:
@@ -203,17 +341,20 @@ class ZeroRedundancyOptimizer(Joinable):
         _ujoin.zero_save(self._handle, os.fsencode(path), handle, parts, not sync)
 
     def load(self, path: Path, *, parts: SavePart = SavePart.STATE) -> State:
-        """Loads what `save` wrote, on as many ranks; returns this rank's own items. Mends a broken optimizer if state and
-        parameters are loaded."""
+        """Loads what `save` wrote, on any number of ranks; returns the own items of the rank of this number (of rank 0 if so
+        many did not save). Mends a broken optimizer if state and parameters are loaded."""
         return State._of(_ujoin.zero_load(self._handle, os.fsencode(path), parts))
 
 
-def _param_groups(params: Any, grads: Gradients) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+_PARTS = ("params", "grads", "frozen")
+
+
+def _param_groups(params: Any, grads: Gradients, frozen: Collection[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if isinstance(params, list) and params and all(isinstance(part, dict) and "params" in part for part in params):
-        if grads is not None:
-            raise invalid("grads goes into the param groups, where there are several")
+        if grads is not None or frozen:
+            raise invalid("grads and frozen go into the param groups, where there are several")
         return params[0], params[1:]
-    return {"params": params, "grads": grads}, []
+    return {"params": params, "grads": grads, "frozen": frozen}, []
 
 
 def _hypers(values: Mapping[str, Any]) -> dict[str, float]:
