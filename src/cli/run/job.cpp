@@ -174,7 +174,8 @@ std::string describe(const Options &options, const Place &place) {
                        " on this host, " + std::to_string(options.max_restarts) + " restarts at most:\n " + what.program;
     for (const std::string &arg : what.args) text += " " + arg;
     text += "\nvariables of all:\n";
-    for (const auto &[name, value] : variables(options, place, 0, -1)) text += "  " + name + "=" + value + "\n";
+    for (const auto &[name, value] : variables(options, place, 0, -1))
+        text.append("  ").append(name).append("=").append(value).append("\n");
     for (int32_t rank = 0; rank < options.workers; rank++) {
         text += "local rank " + std::to_string(rank) + ":";
         for (const auto &[name, value] : variables(options, place, 0, rank))
