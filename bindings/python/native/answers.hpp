@@ -94,13 +94,12 @@ inline PyObject *as_tuple(const ujoin_scaler_options &s) {
 inline PyObject *as_tuple(const ujoin_worker_result &r) {
     PyObject *value = r.value ? PyBytes_FromStringAndSize(static_cast<const char *>(r.value), (Py_ssize_t)r.value_size)
                               : Py_NewRef(Py_None);
-    return Py_BuildValue("(iiiiiiiiLLLLLLKKKKNNNNNN)", r.state, r.rank, r.pid, r.exit_code, r.signal, r.failed, r.stopped,
-                         r.containment, (long long)r.start_ns, (long long)r.end_ns, (long long)r.failed_ns,
-                         (long long)r.last_output_ns, (long long)r.user_us, (long long)r.system_us,
-                         (unsigned long long)r.peak_bytes, (unsigned long long)r.stdout_bytes,
-                         (unsigned long long)r.stderr_bytes, (unsigned long long)r.dropped_lines, value,
-                         from_text(r.message), from_text(r.traceback), from_text(r.stdout_path), from_text(r.stderr_path),
-                         from_text(r.error_path));
+    return Py_BuildValue(
+        "(iiiiiiiiLLLLLLKKKKNNNNNN)", r.state, r.rank, r.pid, r.exit_code, r.signal, r.failed, r.stopped, r.containment,
+        (long long)r.start_ns, (long long)r.end_ns, (long long)r.failed_ns, (long long)r.last_output_ns,
+        (long long)r.user_us, (long long)r.system_us, (unsigned long long)r.peak_bytes, (unsigned long long)r.stdout_bytes,
+        (unsigned long long)r.stderr_bytes, (unsigned long long)r.dropped_lines, value, from_text(r.message),
+        from_text(r.traceback), from_text(r.stdout_path), from_text(r.stderr_path), from_text(r.error_path));
 }
 
 /// The ranks of a completed operation.

@@ -34,8 +34,8 @@ inline PyObject *span_type() {
         {Py_tp_dealloc, reinterpret_cast<void *>(static_cast<destructor>(end))},
         {0, nullptr},
     };
-    static PyType_Spec spec = {"ujoin._ujoin.Span", sizeof(Span), 0,
-                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+    static PyType_Spec spec = {"ujoin._ujoin.Span", sizeof(Span), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                               slots};
     return type = PyType_FromSpec(&spec);
 }
 
@@ -111,7 +111,8 @@ inline ujoin_status run_bucket(void *data, const ujoin_bucket *b, ujoin_work **o
     });
 }
 
-inline ujoin_comm_hook make_comm_hook(int32_t kind, int32_t rank, int64_t start_iteration, PyObject *start, PyObject *then) {
+inline ujoin_comm_hook make_comm_hook(int32_t kind, int32_t rank, int64_t start_iteration, PyObject *start,
+                                      PyObject *then) {
     ujoin_comm_hook hook{};
     hook.size = sizeof hook;
     hook.kind = kind;
@@ -186,10 +187,10 @@ class Rule {
             for (size_t i = 0; hyper && i < hypers; i++)
                 PyTuple_SetItem(hyper.get(), (Py_ssize_t)i, PyFloat_FromDouble(a->hyper[i]));
             if (!name || !data || !grad || !state || !hyper || !shape) return callback_failed(false);
-            const Ref result(PyObject_CallFunction(
-                PyTuple_GetItem(rule, part), "OOOOOOKKLii", name.get(), data.get(), grad.get(), state.get(), hyper.get(),
-                shape.get(), (unsigned long long)a->offset, (unsigned long long)a->param, (long long)a->step, a->group,
-                a->dtype));
+            const Ref result(PyObject_CallFunction(PyTuple_GetItem(rule, part), "OOOOOOKKLii", name.get(), data.get(),
+                                                   grad.get(), state.get(), hyper.get(), shape.get(),
+                                                   (unsigned long long)a->offset, (unsigned long long)a->param,
+                                                   (long long)a->step, a->group, a->dtype));
             return result ? UJOIN_OK : callback_failed(false);
         });
     }
