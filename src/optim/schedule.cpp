@@ -37,8 +37,8 @@ double schedule_value(const ujoin_schedule_options &s, int64_t step) {
     case UJOIN_SCHEDULE_LINEAR:
         return part >= 1 ? s.minimum : s.base + (s.minimum - s.base) * part;
     case UJOIN_SCHEDULE_STEP: {
-        const auto drops = static_cast<double>((step - s.warmup_steps) / s.every);
-        return std::max(s.minimum, s.base * std::pow(s.gamma == 0 ? 0.1 : s.gamma, drops));
+        const int64_t drops = (step - s.warmup_steps) / s.every;
+        return std::max(s.minimum, s.base * std::pow(s.gamma == 0 ? 0.1 : s.gamma, static_cast<double>(drops)));
     }
     default:
         return s.base;
