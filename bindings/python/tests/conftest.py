@@ -16,7 +16,7 @@ import pytest
 
 import ujoin
 
-DEADLINE = 120.0
+DEADLINE = 240.0
 _names = itertools.count()
 
 
