@@ -85,7 +85,8 @@ TEST_P(ZeroParity, Z_28_Z_29_Z_30_Z_31_training_and_saved_state_equal_a_plain_op
         {UJOIN_OPTIMIZER_LION, {}}};
     on_ranks(3, [&](ujoin_group *group, int rank) {
         const Alone alone;
-        for (const auto &[rule, hyper] : rules) {
+        for (const auto &[of_rule, hyper] : rules) {
+            const auto rule = of_rule; // a lambda may not capture a part of a binding
             Tensors x(sizes);
             Tensors y(sizes);
             const Optimizer sharded(group, rule, x, hyper);

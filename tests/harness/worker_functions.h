@@ -79,6 +79,7 @@ static ujoin_status worker_crash(void *user_data, const ujoin_worker_args *args)
     (void)user_data;
     (void)args;
     setrlimit(RLIMIT_CORE, &none);
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer has a handler, which would end the process in its own way */
     if (pctx_record_crashes() != UJOIN_OK || pctx_record_crashes() != UJOIN_OK) _exit(78);
     *nowhere = 1;
     return UJOIN_OK;
