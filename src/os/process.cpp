@@ -128,6 +128,11 @@ int64_t realtime_ns() {
 
 int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
+bool has_ended(int pidfd) {
+    pollfd polled{pidfd, POLLIN, 0};
+    return poll(&polled, 1, 0) == 1 && (polled.revents & POLLIN) != 0;
+}
+
 int signal_pidfd(int pidfd, int signal) {
     return syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0 ? 0 : errno;
 }

@@ -32,6 +32,8 @@ bool exit_from_pidfd(int pidfd, ExitInfo &out);
 int64_t realtime_ns();
 
 int open_pidfd(pid_t pid); // -1 and errno
+/// Whether its process is no more than a zombie; never waits.
+bool has_ended(int pidfd);
 /// 0 or an errno. Signal 0 asks whether the process is there (also as a zombie).
 int signal_pidfd(int pidfd, int signal);
 /// Waits until the process has ended (or, for a socket, until it is readable).

@@ -118,6 +118,7 @@ void ProcessSet::ended(size_t index, ujoin_worker_state state, const os::ExitInf
     Answer answer = worker.answer_file ? Answer(worker.answer_file.get()) : Answer();
     worker.answer_file.reset();
     bool bad = false;
+    const bool told = phase_ != Phase::running && !worker.dead_when_told;
     std::string text;
     {
         std::scoped_lock lock(mutex_);
@@ -131,7 +132,7 @@ void ProcessSet::ended(size_t index, ujoin_worker_state state, const os::ExitInf
         if (calls && state == UJOIN_WORKER_EXITED && info.code == 0 && worker.answer.state() != AnswerState::returned)
             record.state = UJOIN_WORKER_NO_VALUE;
         bad = ended_badly(record);
-        record.stopped = phase_ != Phase::running;
+        record.stopped = told;
         record.failed = bad && !record.stopped;
         if (record.failed && first_failure_ < 0) first_failure_ = static_cast<int32_t>(index);
         text = cat("worker closed: ", describe_end(*plan_, record, index), ", local rank ", index,
@@ -140,6 +141,7 @@ void ProcessSet::ended(size_t index, ujoin_worker_state state, const os::ExitInf
     log_line(UJOIN_LOG_INFO, text);
     if (sweeping_) return;
     if (phase_ == Phase::running && bad) return begin_end(SIGTERM, plan_->job.grace_ms);
+    if (worker.dead_when_told && bad) choose_first();
     if (live_ == 0 && phase_ <= Phase::ending) leaders_done();
 }
 
@@ -150,6 +152,8 @@ void ProcessSet::sweep() {
     for (size_t i = 0; i < workers_.size(); i++)
         if (workers_[i].exit_watch) exit_ready(i);
     sweeping_ = false;
+    for (Worker &worker : workers_)
+        worker.dead_when_told = worker.live && worker.pidfd && os::has_ended(worker.pidfd.get());
     choose_first();
 }
 

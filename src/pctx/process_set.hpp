@@ -72,8 +72,9 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
         bool explained = false;
         std::unique_ptr<io::Watch> exit_watch;
         int retries = 0;
-        bool held = false; // not reaped: its number is its own
-        bool live = false; // loop: not yet known to have ended
+        bool held = false;           // not reaped: its number is its own
+        bool live = false;           // loop: not yet known to have ended
+        bool dead_when_told = false; // loop: had ended when the others were told to, but the warden has not said how
     };
     struct Leftover {
         os::Fd pidfd;
