@@ -197,6 +197,7 @@ def test_two_threads_wait_in_two_groups() -> None:
 BLOCKING = """
 import os, signal, sys, threading, numpy as np, ujoin
 me = threading.main_thread().ident
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins with it ignored
 name = "local://interrupt"
 def other(): # a second rank that meets, and then never comes
     global peer
