@@ -184,9 +184,13 @@ def test_abort_reaches_the_other_rank() -> None:
 
 
 def test_abort_of_work() -> None:
+    aborted = threading.Event()
+
     def body(group: ujoin.Group) -> None:
         if group.rank == 0:
             group.all_reduce(np.zeros(1), async_op=True).abort()
+            aborted.set()
+        assert aborted.wait(DEADLINE)
         with pytest.raises(ujoin.AbortedError, match="aborted"):
             group.barrier()
 
