@@ -51,6 +51,12 @@ std::string value_of(const ujoin_worker_result &result) {
 
 class PctxFunctions : public testing::TestWithParam<ujoin_start_method> {
   protected:
+    void SetUp() override {
+#if defined(__SANITIZE_THREAD__)
+        if (GetParam() == UJOIN_START_FORK)
+            GTEST_SKIP() << "ThreadSanitizer dies of a thread that is made after the fork of a process with threads";
+#endif
+    }
     void prepare(Job &job) const { job.spec.start_method = GetParam(); }
 };
 
