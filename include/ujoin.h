@@ -629,7 +629,8 @@ UJOIN_API ujoin_status ujoin_ctx_finish(ujoin_ctx *ctx);
 
 /**
  * Asks all ranks to leave after the same round (a signal, a time limit, early stopping). Any rank, any number of times;
- * also from a signal handler. Before ujoin_ctx_start it counts for that pass.
+ * also from a signal handler, which must be gone before the context is destroyed. Before ujoin_ctx_start it counts for
+ * that pass.
  * @local @anythread @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ctx_stop(ujoin_ctx *ctx);

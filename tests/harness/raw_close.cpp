@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libuv closes descriptors by syscall(SYS_close), which ThreadSanitizer does not see: it then takes the next user of a
-// number for a rival of the last. Programs of this harness therefore have a syscall() that makes such a close a plain one.
+// number for a rival of the last. Programs of the tests therefore have a syscall() that makes such a close a plain one.
 #if defined(__SANITIZE_THREAD__)
 #include <cstdarg>
 #include <dlfcn.h>

@@ -63,6 +63,7 @@ int main(int argc, char **argv) {
         if (stopped < 0) check(UJOIN_E_STATE);
     }
     check(ujoin_ctx_finish(ctx));
+    signal(SIGTERM, SIG_IGN); /* it may come to this rank only now, and its handler knows no other context */
     printf("%d left after %d steps, asked in step %d\n", (int)ujoin_group_rank(group), steps, at);
     ujoin_ctx_destroy(ctx);
     ujoin_joinable_destroy(joinable);

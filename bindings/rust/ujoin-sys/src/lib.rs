@@ -2091,7 +2091,8 @@ unsafe extern "C" {
     pub fn ujoin_ctx_finish(ctx: *mut ujoin_ctx) -> ujoin_status;
 
     /// Asks all ranks to leave after the same round (a signal, a time limit, early stopping). Any rank, any number of
-    /// times; also from a signal handler. Before ujoin_ctx_start it counts for that pass.
+    /// times; also from a signal handler, which must be gone before the context is destroyed. Before ujoin_ctx_start
+    /// it counts for that pass.
     ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_ctx_stop(ctx: *mut ujoin_ctx) -> ujoin_status;
