@@ -637,7 +637,7 @@ UJOIN_API ujoin_status ujoin_ctx_stop(ujoin_ctx *ctx);
 
 /**
  * 1 when the round that has just ended was the last one by an agreed stop, on every rank alike; else 0; -1 on an error.
- * Ask between rounds; unless it is 0 leave the loop and call ujoin_ctx_finish.
+ * Ask between rounds; unless it is 0 leave the loop and call ujoin_ctx_finish. A launcher can ask for it too (pctx_stop).
  * Waits only where a rank is 16 uses behind this one.
  * @local @blocking @since 0.1
  */
@@ -1537,6 +1537,15 @@ UJOIN_API const char *pctx_report_json(ujoin_pctx *pctx);
  * @local @anythread @since 0.1
  */
 UJOIN_API ujoin_status pctx_signal(ujoin_pctx *pctx, int32_t rank, int32_t signal);
+
+/**
+ * Asks the workers for an agreed stop: their join contexts, also those that start later, all leave after the same round
+ * (ujoin_ctx_stopped is 1 on every rank), and the workers have the time to save. Returns at once and ends nobody: workers
+ * without a join context notice nothing. The workers find the wish by the variable UJOIN_JOB, through /proc: not those in
+ * another process namespace or of another user. UJOIN_E_STATE: no worker runs.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status pctx_stop(ujoin_pctx *pctx);
 
 /**
  * Ends all workers: `signal` (0 = SIGTERM) to their groups, SIGKILL to what is left after grace_ms (0 = at once), then

@@ -338,6 +338,17 @@ func (p *Processes) Signal(rank int, signal syscall.Signal) error {
 	return endPlain(cujoin.PctxSignal(p.r.pointer, rank, int(signal)))
 }
 
+// AskStop asks the workers for an agreed stop: their join contexts, also later ones, leave after the same round
+// (Join.Stopped), and the workers have the time to save. It ends nobody; Stop does.
+func (p *Processes) AskStop() error {
+	const op = "Processes.AskStop"
+	if err := p.r.share(op); err != nil {
+		return err
+	}
+	defer p.r.unshare()
+	return endPlain(cujoin.PctxStop(p.r.pointer))
+}
+
 // Stop ends all workers: signal (0 = SIGTERM) to their groups, SIGKILL to what is left after the grace (0 = at once), then
 // reads the rest of the output. May be repeated. ErrPending: the console does not take the output; ErrTimeout: a worker
 // cannot be killed. Runs Spec.Output.

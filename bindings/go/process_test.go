@@ -97,6 +97,7 @@ func TestAProgramThatIsNotThere(t *testing.T) {
 
 func TestAWaitEndsAndTheWorkersGoOn(t *testing.T) {
 	p := shell(t, 1, "exec sleep 1000")
+	refused(t, p.AskStop(), ujoin.ErrState, "pctx_start")
 	ok(t, p.Start(within(t)))
 	short, cancel := soon()
 	defer cancel()
@@ -108,6 +109,8 @@ func TestAWaitEndsAndTheWorkersGoOn(t *testing.T) {
 	if err != nil || r.State != ujoin.WorkerRunning || !r.End.IsZero() {
 		t.Fatalf("%+v %v", r, err)
 	}
+	ok(t, p.AskStop()) // it does not listen
+	refused(t, p.Wait(cancelled()), ujoin.ErrPending, "")
 	ok(t, p.Signal(0, syscall.SIGTERM))
 	refused(t, p.Wait(within(t)), ujoin.ErrChildFailed, "SIGTERM")
 	refused(t, p.Signal(5, syscall.SIGTERM), ujoin.ErrInvalid, "5")

@@ -125,6 +125,7 @@ var reached = map[string][]any{
 	"pctx_report":        {(*ujoin.Processes).Report},
 	"pctx_report_json":   {(*ujoin.Processes).ReportJSON},
 	"pctx_signal":        {(*ujoin.Processes).Signal},
+	"pctx_stop":          {(*ujoin.Processes).AskStop},
 	"pctx_close":         {(*ujoin.Processes).Stop, (*ujoin.Processes).Close},
 	"pctx_abort":         {(*ujoin.Processes).Kill},
 	"pctx_destroy":       {(*ujoin.Processes).Close},

@@ -105,6 +105,7 @@
 %rename(PctxReport) pctx_report;
 %rename(PctxReportJSON) pctx_report_json;
 %rename(PctxSignal) pctx_signal;
+%rename(PctxStop) pctx_stop;
 %rename(PctxAbort) pctx_abort;
 %rename(PctxDestroy) pctx_destroy;
 

@@ -97,6 +97,7 @@
 %thread pctx_report_json;
 %thread pctx_record_error;
 %thread pctx_signal;
+%thread pctx_stop;
 %thread pctx_close;
 %thread pctx_abort;
 

@@ -81,6 +81,10 @@ ujoin_status pctx_signal(ujoin_pctx *pctx, int32_t rank, int32_t signal) {
     return api::guard("pctx_signal", [&] { api::use(pctx, "pctx")->signal(rank, signal); });
 }
 
+ujoin_status pctx_stop(ujoin_pctx *pctx) {
+    return api::guard("pctx_stop", [&] { api::use(pctx, "pctx")->stop(); });
+}
+
 ujoin_status pctx_close(ujoin_pctx *pctx, int32_t signal, int64_t grace_ms) {
     return api::guard("pctx_close", [&] { return api::use(pctx, "pctx")->close(signal, grace_ms); });
 }

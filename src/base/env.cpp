@@ -40,6 +40,7 @@ constexpr Entry table[] = {
     {Var::error_file, "TORCHELASTIC_ERROR_FILE"},         // where a worker records its failure
     {Var::no_color, "NO_COLOR"},                          // console prefixes without colour
     {Var::worker, "UJOIN_WORKER"},                        // set by the launcher: this process is to run a function
+    {Var::job, "UJOIN_JOB"},                              // set by the launcher: where it says that all are to stop
 };
 
 } // namespace

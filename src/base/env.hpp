@@ -35,6 +35,7 @@ enum class Var {
     error_file,
     no_color,
     worker,
+    job,
 };
 
 const char *name(Var var);

@@ -2,6 +2,7 @@
 #pragma once
 #include "comm/backend.hpp"
 #include "comm/work.hpp"
+#include "os/job_page.hpp"
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -88,6 +89,8 @@ class Group : public std::enable_shared_from_this<Group> {
         virtual void before(OpArgs &op) = 0;
         virtual void after(const OpArgs &op) = 0;
     };
+    /// What the launcher of this process wants of it.
+    const os::LauncherPage &launcher() const { return launcher_; }
     void set_tagger(std::unique_ptr<Tagger> tagger) {
         tagger_.store(tagger.get(), std::memory_order_release);
         tagger_owner_ = std::move(tagger);
@@ -124,6 +127,7 @@ class Group : public std::enable_shared_from_this<Group> {
     int64_t timeout_ms_;
     bool shadow_collectives_;
     std::atomic<bool> progress_allowed_;
+    const os::LauncherPage launcher_ = os::LauncherPage::find();
     std::unique_ptr<Tagger> tagger_owner_;
     std::atomic<Tagger *> tagger_{nullptr}; ///< operations in flight may complete while it is set
     std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();

@@ -85,6 +85,7 @@ void JoinContext::replay(int32_t k, uint64_t use) {
     const size_t index = bank(k).ring[use % ring_size].load(std::memory_order_acquire);
     if (index >= joinables_.size()) fail(UJOIN_E_INTERNAL, "use ", use, " of rank ", k, " is of joinable ", index);
     if (index == 0) warn_of_skew();
+    hear_launcher();
     if (gate_.stop_requested()) ask_stop_before(use);
     gate_.begin_use(use, true, group_->shadows_collectives() ? k : -1);
     HookArgs args;

@@ -63,7 +63,7 @@ void JoinContext::start() {
     number_ = board_.next_context();
     own_ = rounds_ = horizon_ = 0;
     stop_at_ = no_stop;
-    asked_ = leaving_ = frozen_stop_ = warned_ = false;
+    asked_ = leaving_ = frozen_stop_ = warned_ = heard_ = false;
     checked_.assign(static_cast<size_t>(size_), false);
     report_ = JoinReport{};
     rounds_by_rank_.assign(static_cast<size_t>(size_), -1);
@@ -83,6 +83,7 @@ void JoinContext::start() {
     gate_.arm(shared_from_this(), number_);
     armed_.store(number_, std::memory_order_seq_cst); // stop() sees this, or this sees its request
     if (requested_.load(std::memory_order_seq_cst)) gate_.request_stop(number_);
+    hear_launcher();
     publish(0, false);
 }
 
@@ -97,6 +98,13 @@ void JoinContext::disarmed() {
 void JoinContext::stop() {
     requested_.store(true, std::memory_order_seq_cst);
     if (const uint64_t number = armed_.load(std::memory_order_seq_cst)) gate_.request_stop(number);
+}
+
+/// The launcher's wish stays: each pass from then on ends after a round.
+void JoinContext::hear_launcher() {
+    if (heard_ || !group_->launcher().asks_stop()) return;
+    heard_ = true;
+    stop();
 }
 
 void JoinContext::abort(const std::string &reason) {
@@ -259,6 +267,7 @@ ujoin_status JoinContext::notify(int32_t index, int32_t *out_active) {
         board_.watch().check_own();
         const uint64_t use = own_;
         if (use >= horizon_) make_room(use);
+        hear_launcher();
         if (gate_.stop_requested()) ask_stop_before(use);
         Bank &mine = bank(rank_);
         mine.ring[use % ring_size].store(static_cast<uint8_t>(index), std::memory_order_release); // see compare_uses

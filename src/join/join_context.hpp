@@ -85,6 +85,7 @@ class JoinContext : public std::enable_shared_from_this<JoinContext> {
     std::optional<Error> find_stray(uint64_t first_open);
 
     // Uses of this rank.
+    void hear_launcher();
     void make_room(uint64_t use);
     void ask_stop_before(uint64_t use);
     int32_t count_active(uint64_t use);
@@ -125,6 +126,7 @@ class JoinContext : public std::enable_shared_from_this<JoinContext> {
     bool leaving_ = false;     ///< the agreed stop has been told to the program
     bool frozen_stop_ = false; ///< the stop bit of this rank's head
     bool warned_ = false;
+    bool heard_ = false; ///< the launcher asks for a stop
     int32_t hook_active_ = 0;
     mutable std::vector<bool> checked_; ///< whose digest has been compared
     JoinReport report_;

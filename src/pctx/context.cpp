@@ -148,7 +148,8 @@ JobPlan ProcessContext::make_plan() const {
     check_programs();
     JobPlan plan;
     plan.job = job_;
-    plan.environment = own_environment();
+    plan.page = std::make_shared<os::JobPage>();
+    plan.environment = make_environment(own_environment(), {{-1, env::name(env::Var::job), plan.page->address()}}, 0);
     plan.signal_mask = os::signal_mask();
     plan.held_by = job_.containment;
     if (!job_.function.empty()) {
@@ -261,6 +262,8 @@ void ProcessContext::signal(int32_t rank, int32_t signal) {
     if (signal < 1 || signal > 64) fail_invalid("signal is ", signal, "; expected 1 to 64");
     need_set()->signal(rank, signal);
 }
+
+void ProcessContext::stop() { need_set()->stop(); }
 
 ujoin_status ProcessContext::close(int32_t signal, int64_t grace_ms) {
     if (signal < 0 || signal > 64) fail_invalid("signal is ", signal, "; expected 1 to 64, or 0 for SIGTERM");

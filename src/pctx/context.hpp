@@ -27,6 +27,7 @@ class ProcessContext {
     const char *report();
     const char *json_report();
     void signal(int32_t rank, int32_t signal);
+    void stop(); ///< asks the workers' join contexts to leave after the same round
     ujoin_status close(int32_t signal, int64_t grace_ms);
     void abort();
 

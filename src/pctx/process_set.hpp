@@ -48,6 +48,7 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     /// The owner leaves: ends what still runs, in the background.
     void release();
     void signal(int32_t index, int signal); // -1: all
+    void stop() { plan_->page->ask_stop(); }
 
     /// As of the last wait or close.
     int32_t first_failure_seen() const;

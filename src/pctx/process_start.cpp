@@ -328,6 +328,7 @@ void ProcessSet::take_down() {
             }
         });
     }
+    plan_->page->close();
     console_link_.reset();
     console_.reset();
     loop.reset();

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "os/job_page.hpp"
 #include "os/process.hpp"
 #include "pctx/error_file.hpp"
 #include "pctx/function_worker.hpp"
 #include "pctx/spec.hpp"
 #include "pctx/stdio_plan.hpp"
 #include "ujoin.h"
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +33,8 @@ struct JobPlan {
     JobSpec job;
     std::vector<WorkerPlan> workers;
     StdioPlan files;
-    std::vector<std::string> environment; // the launcher's
+    std::shared_ptr<os::JobPage> page;    // UJOIN_JOB names it to the workers
+    std::vector<std::string> environment; // the launcher's, with that
     uint64_t signal_mask = 0;             // of the thread that starts the job
     std::string own_program;              // of a job that runs functions: what is executed for it
     ujoin_containment held_by = UJOIN_CONTAINMENT_GROUP;

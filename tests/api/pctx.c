@@ -184,6 +184,7 @@ static void test_before_the_start(void **state) {
     result.size = sizeof result;
     assert_int_equal(pctx_wait(pctx, 0), UJOIN_E_STATE);
     assert_int_equal(pctx_signal(pctx, 0, SIGTERM), UJOIN_E_STATE);
+    assert_int_equal(pctx_stop(pctx), UJOIN_E_STATE);
     assert_int_equal(pctx_failed(pctx), 0);
     assert_int_equal(pctx_first_failure(pctx), -1);
     assert_string_equal(pctx_report(pctx), "");
@@ -210,6 +211,7 @@ static void test_null_handles(void **state) {
     assert_int_equal(pctx_get_result(NULL, 0, &result), UJOIN_E_INVALID);
     assert_null(pctx_report(NULL));
     assert_int_equal(pctx_signal(NULL, 0, SIGTERM), UJOIN_E_INVALID);
+    assert_int_equal(pctx_stop(NULL), UJOIN_E_INVALID);
     assert_int_equal(pctx_close(NULL, 0, 0), UJOIN_E_INVALID);
     assert_non_null(strstr(ujoin_last_error(), "pctx is NULL"));
     pctx_abort(NULL);
@@ -229,6 +231,7 @@ static void test_running(void **state) {
     assert_int_equal(pctx_signal(pctx, 2, SIGTERM), UJOIN_E_INVALID);
     assert_int_equal(pctx_signal(pctx, 0, 0), UJOIN_E_INVALID);
     assert_int_equal(pctx_signal(pctx, 0, 65), UJOIN_E_INVALID);
+    assert_int_equal(pctx_stop(pctx), UJOIN_OK); /* they do not hear it */
     assert_int_equal(pctx_close(pctx, -1, 0), UJOIN_E_INVALID);
     assert_int_equal(pctx_close(pctx, 65, 0), UJOIN_E_INVALID);
     assert_int_equal(pctx_wait(pctx, -1), UJOIN_OK);

@@ -2,6 +2,8 @@
 // An agreed stop of ranks that ujoin-run started.
 #include "harness/launch.hpp"
 #include "harness/ranks.hpp"
+#include "os/job_page.hpp"
+#include "ujoin.h"
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -21,10 +23,13 @@ struct Outcome {
 };
 
 /// `file`: the launcher gets the signal once the worker of rank 0 is at that step; "": that worker does.
-Outcome run_stopper(int step, const std::string &file) {
-    std::vector<std::string> argv{harness::built("bin/ujoin-run"), "--nproc-per-node", "4",
-                                  harness::built("tests/bin/join_stopper"), std::to_string(step)};
+/// `options`: of the launcher; with some the workers have no handler.
+Outcome run_stopper(int step, const std::string &file, const std::vector<std::string> &options = {}) {
+    std::vector<std::string> argv{harness::built("bin/ujoin-run"), "--nproc-per-node", "4"};
+    argv.insert(argv.end(), options.begin(), options.end());
+    argv.insert(argv.end(), {harness::built("tests/bin/join_stopper"), std::to_string(step)});
     if (!file.empty()) argv.push_back(file);
+    if (!options.empty()) argv.emplace_back("launcher");
     Launch launch(argv, {{"RANK", ""}, {"WORLD_SIZE", ""}, {"OMP_NUM_THREADS", ""}, {"PET_NPROC_PER_NODE", ""}});
     Outcome outcome;
     if (!file.empty()) {
@@ -69,4 +74,64 @@ TEST(JoinLaunched, LAUNCHER_08_a_signal_to_the_launcher_stops_all_at_the_same_st
         EXPECT_EQ(outcome.ranks, all_four) << outcome.text;
         EXPECT_EQ(outcome.steps.size(), 1U) << outcome.text;
     }
+}
+
+TEST(JoinLaunched, LAUNCHER_08_the_launcher_asks_for_the_stop_itself) {
+    for (int run = 0; run < 5; run++) {
+        const std::string file = (std::filesystem::temp_directory_path() / harness::unique("at-the-step")).string();
+        const Outcome outcome = run_stopper(5 + run, file, {"--stop-signal", "TERM", "--max-restarts", "1"});
+        std::filesystem::remove(file);
+        EXPECT_EQ(outcome.status, 0) << "nobody was ended: " << outcome.text;
+        EXPECT_EQ(outcome.ranks, all_four) << outcome.text;
+        EXPECT_EQ(outcome.steps.size(), 1U) << outcome.text;
+        EXPECT_NE(outcome.text.find("asking the workers to stop"), std::string::npos) << outcome.text;
+    }
+}
+
+TEST(JoinLaunched, LAUNCHER_08_a_second_stop_signal_ends_workers_that_do_not_hear_the_first) {
+    Launch launch({harness::built("bin/ujoin-run"), "--stop-signal", "SIGTERM", "--no-python", "sh", "-c",
+                   "echo up; exec sleep 1000"},
+                  {});
+    EXPECT_TRUE(harness::eventually([&] { return launch.out().find("up") != std::string::npos; }));
+    launch.signal(SIGTERM);
+    EXPECT_TRUE(harness::eventually([&] { return launch.err().find("asking the workers") != std::string::npos; }));
+    launch.signal(SIGTERM);
+    EXPECT_EQ(launch.wait(), 128 + SIGTERM) << launch.err();
+}
+
+TEST(JoinLaunched, LAUNCHER_08_a_stop_signal_must_be_one) {
+    Launch launch({harness::built("bin/ujoin-run"), "--stop-signal", "KILL", "--no-python", "true"}, {});
+    EXPECT_EQ(launch.wait(), 2);
+    EXPECT_NE(launch.err().find("--stop-signal is \"KILL\""), std::string::npos) << launch.err();
+}
+
+TEST(JoinLaunched, a_launcher_that_cannot_be_found_asks_for_nothing) {
+    using ujoin::os::JobPage;
+    using ujoin::os::LauncherPage;
+    JobPage page;
+    page.ask_stop();
+    setenv("UJOIN_JOB", page.address().c_str(), 1);
+    EXPECT_TRUE(LauncherPage::find().asks_stop());
+    std::string other = page.address();
+    other.back() = other.back() == '1' ? '2' : '1';
+    setenv("UJOIN_JOB", other.c_str(), 1);
+    EXPECT_FALSE(LauncherPage::find().asks_stop()) << "the page of another job";
+    setenv("UJOIN_JOB", (std::to_string(getpid()) + ":1:ff").c_str(), 1);
+    EXPECT_FALSE(LauncherPage::find().asks_stop()) << "not a page";
+    setenv("UJOIN_JOB", page.address().c_str(), 1);
+    const LauncherPage found = LauncherPage::find();
+    page.close();
+    EXPECT_TRUE(found.asks_stop()) << "who has it keeps it";
+    EXPECT_FALSE(LauncherPage::find().asks_stop()) << "it is gone";
+    for (const char *wrong : {"1", "1:2", "1:2:", "a:b:c", "1:2:3:4", "1:2:3 ", "-1:2:3", "1:2:10000000000000000"}) {
+        setenv("UJOIN_JOB", wrong, 1);
+        ujoin_group *group = nullptr;
+        ujoin_group_options options{};
+        options.size = sizeof options;
+        options.backend = "self";
+        options.world_size = 1;
+        EXPECT_EQ(ujoin_group_create(&options, &group), UJOIN_E_INVALID) << wrong;
+        EXPECT_NE(std::string(ujoin_last_error()).find(std::string("UJOIN_JOB is \"") + wrong), std::string::npos);
+    }
+    unsetenv("UJOIN_JOB");
 }

@@ -236,10 +236,14 @@ TEST(PctxProcess, worker_that_ignores_the_polite_signal_is_killed_after_the_grac
 TEST(PctxProcess, LAUNCHER_05_grace_is_honoured) {
     Folder folder;
     const auto close_with = [&](const std::string &done, const char *before, int64_t grace) {
-        Job job(1, {"onterm=" + folder.file(done), "touch=" + folder.file(done + "-ready"), before, "forever"});
+        const std::string ready = "touch=" + folder.file(done + "-ready");
+        const bool stops = std::strcmp(before, "stopself") == 0;
+        Job job(1, {"onterm=" + folder.file(done), stops ? ready : before, stops ? before : ready, "forever"});
         EXPECT_EQ(job.create_and_start(), UJOIN_OK);
         EXPECT_TRUE(eventually([&] { return std::filesystem::exists(folder.file(done + "-ready")); }));
-        if (std::strcmp(before, "stopself") == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (stops) {
+            EXPECT_TRUE(eventually([&] { return state_of(job.result(0).pid) == 'T'; }));
+        }
         const auto start = Clock::now();
         EXPECT_EQ(pctx_close(job.handle, 0, grace), UJOIN_OK) << ujoin_last_error();
         const int64_t took = ms_since(start);

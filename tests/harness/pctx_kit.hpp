@@ -72,13 +72,18 @@ inline bool eventually(const std::function<bool()> &done, int64_t ms = 2000) {
     return true;
 }
 
-/// A process that is there and is not a zombie.
-inline bool runs(pid_t pid) {
+/// A process's state as the kernel's letter ('R' running, 'T' stopped, 'Z' zombie, ...); 0 if it is not there.
+inline char state_of(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string text;
-    if (!std::getline(file, text)) return false;
+    if (!std::getline(file, text)) return 0;
     const size_t end = text.rfind(')');
-    return end != std::string::npos && end + 2 < text.size() && text[end + 2] != 'Z' && text[end + 2] != 'X';
+    return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : '\0';
+}
+/// A process that is there and is not a zombie.
+inline bool runs(pid_t pid) {
+    const char state = state_of(pid);
+    return state != 0 && state != 'Z' && state != 'X';
 }
 /// A process, or its zombie, is there.
 inline bool exists(pid_t pid) { return kill(pid, 0) == 0 || errno != ESRCH; }

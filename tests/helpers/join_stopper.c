@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker that trains until a signal asks for a stop: join_stopper STEP [FILE]. At that step rank 0 sends SIGTERM to itself,
- * or, where a file is named, makes that file, so that somebody else sends it. Prints "RANK left after N steps, asked in step M" (M counts on rank 0 alone). */
+/* A worker that trains until it is asked to stop: join_stopper STEP [FILE [launcher]]. At that step rank 0 sends SIGTERM to
+ * itself, or, where a file is named, makes that file, so that somebody else sends it. With `launcher` SIGTERM would kill it. Prints "RANK left after N steps, asked in step M" (M counts on rank 0 alone). */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
     ujoin_hooks hooks;
     struct sigaction action;
     int steps = 0, at, stopped = 0;
-    if (argc != 2 && argc != 3) return 2;
+    if (argc < 2 || argc > 4) return 2;
     at = atoi(argv[1]);
     memset(&hooks, 0, sizeof hooks);
     hooks.size = sizeof hooks;
@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
     check(ujoin_joinable_create(group, &hooks, &joinable));
     check(ujoin_ctx_create(&joinable, 1, NULL, &ctx));
     memset(&action, 0, sizeof action);
-    action.sa_handler = ask;
+    action.sa_handler = argc == 4 ? SIG_DFL : ask;
     action.sa_flags = SA_RESTART;
     sigaction(SIGTERM, &action, NULL);
     check(ujoin_barrier(group, NULL)); /* every rank has its handler */
@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
         buffer.data = &one;
         buffer.count = 1;
         buffer.dtype = UJOIN_F64;
-        if (ujoin_group_rank(group) == 0 && steps == at) request(argc == 3 ? argv[2] : NULL);
+        if (ujoin_group_rank(group) == 0 && steps == at) request(argc > 2 ? argv[2] : NULL);
         check(ujoin_joinable_notify(joinable, NULL));
         check(ujoin_all_reduce(group, NULL, &buffer, UJOIN_SUM, NULL, NULL));
         steps++;

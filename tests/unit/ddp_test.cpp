@@ -491,7 +491,7 @@ TEST(DdpFailure, idle_timeout_names_who_is_missing) {
 }
 
 TEST(DdpFailure, idle_timeout_starts_anew_with_each_bucket) {
-    const auto idle_ms = static_cast<int64_t>(1000 * harness::slack());
+    const auto idle_ms = static_cast<int64_t>(3000 * harness::slack()); // a loaded machine may be late by half of it
     with_threads(2, [&](ujoin_group *group, int rank) {
         std::vector<Tensor> tensors{{"w", 100}, {"v", 100}};
         ujoin_ddp_options options = ddp_options();

@@ -119,6 +119,7 @@ REACHED_BY = {
     "pctx_report": "PContext.report",
     "pctx_report_json": "PContext.report_json",
     "pctx_signal": "PContext.signal",
+    "pctx_stop": "PContext.ask_stop",
     "pctx_close": "PContext.close",
     "pctx_abort": "PContext.abort",
     "pctx_destroy": "PContext",

@@ -72,6 +72,41 @@ def test_first_failure_is_told_and_others_are_victims() -> None:
     assert job.result(0).signal == signal.SIGTERM
 
 
+TRAINS_UNTIL_STOPPED = """
+import pathlib, sys, ujoin
+with ujoin.Group() as group:
+    counter = ujoin.Joinable(group)
+    counter.join_hook = lambda **_: ujoin.JoinHook()
+    rounds = 0
+    with ujoin.Join([counter]) as join:
+        while not join.stopped:
+            ujoin.Join.notify_join_context(counter)
+            rounds += 1
+            pathlib.Path(sys.argv[1]).touch()
+    print(rounds, flush=True)
+"""
+
+
+def test_an_agreed_stop(tmp_path: pathlib.Path) -> None:
+    job = start_processes(
+        "trainer",
+        sys.executable,
+        args=["-c", TRAINS_UNTIL_STOPPED, tmp_path / "trains"],
+        nprocs=2,
+        envs={rank: {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.getpid()} for rank in range(2)},
+        log_dir=tmp_path / "logs",
+        redirects=Std.ALL,
+    )
+    with job:
+        until(lambda: (tmp_path / "trains").exists())
+        job.ask_stop()
+        result = job.wait(timeout=DEADLINE)
+        assert result is not None, "they stop by themselves"
+        assert not result.is_failed()
+        rounds = {pathlib.Path(result.stdouts[rank]).read_text() for rank in range(2)}
+        assert len(rounds) == 1, rounds
+
+
 def test_signal_wait_and_close() -> None:
     with start_processes("sleep", "sleep", args=[1000], nprocs=2) as job:
         assert job.wait(timeout=0) is None

@@ -164,7 +164,7 @@ int run_attempts(const Options &options, Nodes &nodes, SignalForwarder &signals)
         if (!end.text.empty()) std::fprintf(stderr, "ujoin-run: %s\n", end.text.c_str());
         Over over{false, end.status, end.text};
         if (end.status != 0) {
-            over.restart = end.may_restart && number < options.max_restarts;
+            over.restart = end.may_restart && number < options.max_restarts && !signals.asked_to_stop();
             over = nodes.end(number, over);
         } else if (const auto elsewhere = nodes.finish(number)) {
             over = *elsewhere;

@@ -30,7 +30,7 @@ int run(int argc, char **argv) {
         become_init_if_needed();
         ujoin_set_log_sink(options.event_log_handler == "console" ? UJOIN_LOG_INFO : UJOIN_LOG_WARNING, show_warning,
                            nullptr, nullptr);
-        SignalForwarder signals(options.handled);
+        SignalForwarder signals(options.handled, options.stop_on);
         Nodes nodes(options);
         return run_attempts(options, nodes, signals);
     } catch (const Exit &end) {

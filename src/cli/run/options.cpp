@@ -151,14 +151,22 @@ void read_nodes(Options &options) {
 }
 
 /// Names that are no signal's are said and left out.
+/// A signal by its name, with or without SIG; 0 if there is none that can be handled.
+int signal_of(const std::string &name) {
+    for (int number = 1; number < NSIG; number++) {
+        const char *known = sigabbrev_np(number);
+        if (!known || number == SIGKILL || number == SIGSTOP) continue;
+        if (name == known || name == std::string("SIG") + known) return number;
+    }
+    return 0;
+}
+
 void read_signals(Options &options) {
+    if (!options.stop_signal.empty() && (options.stop_on = signal_of(options.stop_signal)) == 0)
+        throw Exit(exit_usage, "--stop-signal is \"" + options.stop_signal + "\", which is no signal that can be handled");
     for (const std::string &name : split(options.signals, ',')) {
-        int found = 0;
-        for (int number = 1; number < NSIG; number++) {
-            const char *known = sigabbrev_np(number);
-            if (known && (name == known || name == std::string("SIG") + known)) found = number;
-        }
-        if (found == 0 || found == SIGKILL || found == SIGSTOP) {
+        const int found = signal_of(name);
+        if (found == 0) {
             std::fprintf(stderr,
                          "ujoin-run: warning: --signals-to-handle has \"%s\", which is no signal that can be handled\n",
                          name.c_str());
@@ -309,6 +317,8 @@ void add_options(CLI::App &app, Options &options) {
     value_option(app, "--local-addr", options.local_addr, "this host's address for the others");
     value_option(app, "--signals-to-handle", options.signals,
                  "signals that end the job; USR1 and USR2, if named, are only passed on");
+    value_option(app, "--stop-signal", options.stop_signal,
+                 "the first of this signal asks the workers for an agreed stop, and ends nobody");
     value_option(app, "--shutdown-timeout,--grace", options.grace, "seconds between the polite signal and SIGKILL");
     value_option(app, "--numa-binding", options.numa_binding, "processors of the workers: none, spread or compact (node)");
     flag_option(app, "--virtual-local-rank", options.virtual_local_rank,

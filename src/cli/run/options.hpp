@@ -46,6 +46,7 @@ struct Options {
     std::string logs_specs;
     std::string event_log_handler = "null";
     std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+    std::string stop_signal;
     std::string numa_binding;
     std::string console = "block";
     std::string json;
@@ -71,6 +72,7 @@ struct Options {
     int32_t max_nodes = 1;
     std::vector<int32_t> console_ranks; ///< local_ranks_filter
     std::vector<int> handled;           ///< signals
+    int stop_on = 0;                    ///< stop_signal as a number; 0 = none
     std::string prefix;                 ///< of console lines; "" = the default
 };
 

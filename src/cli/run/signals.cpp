@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
@@ -43,10 +44,12 @@ void install(int signal) {
 
 } // namespace
 
-SignalForwarder::SignalForwarder(const std::vector<int> &handled) {
+SignalForwarder::SignalForwarder(const std::vector<int> &handled, int stop_on)
+    : stop_on_(stop_on), stop_on_ends_(std::find(handled.begin(), handled.end(), stop_on) != handled.end()) {
     if (pipe2(g_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
         throw Exit(exit_usage, std::string("cannot make a pipe: ") + std::strerror(errno)); // NOLINT(concurrency-mt-unsafe)
     for (const int signal : handled) install(signal);
+    if (stop_on != 0) install(stop_on);
     std::signal(SIGPIPE, SIG_IGN); // whoever reads our output may leave; the exit status still counts
     install(SIGTSTP);
     install(SIGCONT);
@@ -96,6 +99,15 @@ void SignalForwarder::run() {
 }
 
 void SignalForwarder::handle(int signal) {
+    if (signal == stop_on_) {
+        if (asked_to_stop_.exchange(true)) {
+            if (!stop_on_ends_) return;
+        } else {
+            std::fprintf(stderr, "ujoin-run: asking the workers to stop after the same round\n");
+            pctx_stop(job_);
+            return;
+        }
+    }
     if (signal == SIGTSTP) return suspend();
     if (signal == SIGCONT) {
         pctx_signal(job_, -1, SIGCONT);

@@ -11,10 +11,12 @@ namespace ujoin_run {
 /// From here on this process's signals are the job's: they are passed on to the workers. Those named (INT, TERM, HUP and
 /// QUIT, if the user names no others) end the job: SIGKILL follows after the grace, or at once when a second INT or TERM
 /// comes. USR1 and USR2, where they are named, are only passed on. TSTP stops workers and launcher, CONT lets them go on.
+/// The first `stop_on` (0 = none) instead asks the workers for an agreed stop; later ones end the job if they are named
+/// among the others, else nothing.
 class SignalForwarder {
   public:
     /// Installs the handlers; signals that come before follow() are kept.
-    explicit SignalForwarder(const std::vector<int> &handled);
+    SignalForwarder(const std::vector<int> &handled, int stop_on);
     ~SignalForwarder();
     SignalForwarder(const SignalForwarder &) = delete;
     SignalForwarder &operator=(const SignalForwarder &) = delete;
@@ -27,6 +29,7 @@ class SignalForwarder {
     void end_job();
     /// The signal that ended the job; 0 if none did.
     int ended_by() const { return ended_by_.load(); }
+    bool asked_to_stop() const { return asked_to_stop_.load(); }
 
   private:
     void run();
@@ -34,10 +37,13 @@ class SignalForwarder {
     void suspend();
     void begin_end(int signal);
 
+    const int stop_on_;
+    const bool stop_on_ends_; ///< the second one
     ujoin_pctx *job_ = nullptr;
     int64_t grace_ms_ = 0;
     int64_t kill_at_ms_ = -1; // monotonic; -1: not set
     std::atomic<int> ended_by_{0};
+    std::atomic<bool> asked_to_stop_{false};
     std::thread thread_;
 };
 

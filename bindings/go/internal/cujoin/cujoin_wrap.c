@@ -2955,6 +2955,19 @@ long long _wrap_PctxSignal_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, intg
 }
 
 
+long long _wrap_PctxStop_cujoin(ujoin_pctx *_swig_go_0) {
+  ujoin_pctx *arg1 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_pctx **)&_swig_go_0; 
+  
+  result = (ujoin_status)pctx_stop(arg1);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
 void _wrap_PctxAbort_cujoin(ujoin_pctx *_swig_go_0) {
   ujoin_pctx *arg1 = 0 ;
   

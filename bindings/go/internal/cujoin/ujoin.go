@@ -203,6 +203,7 @@ typedef long long swig_type_170;
 typedef _gostring_ swig_type_171;
 typedef _gostring_ swig_type_172;
 typedef long long swig_type_173;
+typedef long long swig_type_174;
 extern void _wrap_Swig_free_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_cujoin(swig_intgo arg1);
 
@@ -322,6 +323,7 @@ extern swig_intgo _wrap_PctxFirstFailure_cujoin(uintptr_t arg1);
 extern swig_type_171 _wrap_PctxReport_cujoin(uintptr_t arg1);
 extern swig_type_172 _wrap_PctxReportJSON_cujoin(uintptr_t arg1);
 extern swig_type_173 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
+extern swig_type_174 _wrap_PctxStop_cujoin(uintptr_t arg1);
 extern void _wrap_PctxAbort_cujoin(uintptr_t arg1);
 extern void _wrap_PctxDestroy_cujoin(uintptr_t arg1);
 #undef intgo
@@ -1551,6 +1553,15 @@ func PctxSignal(arg1 uintptr, arg2 int, arg3 int) (_swig_ret *Failure) {
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	swig_r = (uint64)(C._wrap_PctxSignal_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_intgo(_swig_i_2)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func PctxStop(arg1 uintptr) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_PctxStop_cujoin(C.uintptr_t(_swig_i_0)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1

@@ -383,6 +383,11 @@ class PContext:
         """Sends a signal to one worker's process group, or to all. From any thread."""
         _ujoin.pctx_signal(self._handle, -1 if rank is None else rank, signal)
 
+    def ask_stop(self) -> None:
+        """Asks the workers for an agreed stop: their join contexts, also later ones, leave after the same round
+        (`Join.stopped`), and the workers have the time to save. Ends nobody. From any thread."""
+        _ujoin.pctx_stop(self._handle)
+
     def close(self, death_sig: int | None = None, timeout: Timeout = 30) -> bool:
         """Ends all workers: the signal (SIGTERM) to their groups, SIGKILL to what is left after `timeout` seconds, then
         reads the rest of their output. False: the console does not take it."""

@@ -2098,8 +2098,8 @@ unsafe extern "C" {
     pub fn ujoin_ctx_stop(ctx: *mut ujoin_ctx) -> ujoin_status;
 
     /// 1 when the round that has just ended was the last one by an agreed stop, on every rank alike; else 0; -1 on an
-    /// error. Ask between rounds; unless it is 0 leave the loop and call ujoin_ctx_finish. Waits only where a rank is
-    /// 16 uses behind this one.
+    /// error. Ask between rounds; unless it is 0 leave the loop and call ujoin_ctx_finish. A launcher can ask for it
+    /// too (pctx_stop). Waits only where a rank is 16 uses behind this one.
     ///
     /// `@local` `@blocking` since 0.1
     pub fn ujoin_ctx_stopped(ctx: *mut ujoin_ctx) -> i32;
@@ -2519,6 +2519,15 @@ unsafe extern "C" {
     ///
     /// `@local` `@anythread` since 0.1
     pub fn pctx_signal(pctx: *mut ujoin_pctx, rank: i32, signal: i32) -> ujoin_status;
+
+    /// Asks the workers for an agreed stop: their join contexts, also those that start later, all leave after the
+    /// same round (ujoin_ctx_stopped is 1 on every rank), and the workers have the time to save. Returns at once and
+    /// ends nobody: workers without a join context notice nothing. The workers find the wish by the variable
+    /// UJOIN_JOB, through /proc: not those in another process namespace or of another user. UJOIN_E_STATE: no worker
+    /// runs.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_stop(pctx: *mut ujoin_pctx) -> ujoin_status;
 
     /// Ends all workers: `signal` (0 = SIGTERM) to their groups, SIGKILL to what is left after grace_ms (0 = at
     /// once), then reads the rest of the output. Bounded by the grace, the drain and a second. May be repeated. Runs

@@ -127,6 +127,7 @@ fn every_function_is_exported() {
         ("pctx_report", ujoin_sys::pctx_report as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_report_json", ujoin_sys::pctx_report_json as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_signal", ujoin_sys::pctx_signal as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
+        ("pctx_stop", ujoin_sys::pctx_stop as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_close", ujoin_sys::pctx_close as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("pctx_abort", ujoin_sys::pctx_abort as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_destroy", ujoin_sys::pctx_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
@@ -140,5 +141,5 @@ fn every_function_is_exported() {
     for (name, address) in functions {
         assert!(!address.is_null(), "{name} has no address");
     }
-    assert_eq!(functions.len(), 113);
+    assert_eq!(functions.len(), 114);
 }

@@ -674,6 +674,14 @@ impl Workers {
         send(&self.0, rank, signal)
     }
 
+    /// Asks the workers for an agreed stop: their join contexts, also later ones, leave after the same round
+    /// (`Join::stopped`), and the workers have the time to save. Ends nobody.
+    pub fn ask_stop(&self) -> Result<()> {
+        // SAFETY: may be called at any time.
+        check(unsafe { sys::pctx_stop(self.0.shared().raw()) })?;
+        Ok(())
+    }
+
     /// The same from another thread.
     pub fn signaller(&self) -> Signaller {
         Signaller(Arc::downgrade(self.0.shared()))

@@ -123,6 +123,7 @@ reach! {
     pctx_report => Workers::report;
     pctx_report_json => Workers::report_json;
     pctx_signal => Workers::signal, Workers::signaller;
+    pctx_stop => Workers::ask_stop;
     pctx_close => Workers::close;
     pctx_abort => Workers::abort, Workers::aborter;
     pctx_destroy => drop::<Workers>;

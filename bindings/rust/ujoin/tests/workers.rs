@@ -81,6 +81,8 @@ fn signals_close_and_abort() {
 
     let workers = running();
     workers.signal(None, 18).unwrap(); // SIGCONT: harmless
+    workers.ask_stop().unwrap(); // they do not listen
+    assert!(!workers.wait_for(Duration::ZERO).unwrap());
     assert!(workers.close(Some(1), LONG).unwrap());
     assert_eq!(workers.result(0).unwrap().state, WorkerState::Signaled(1));
     assert!(workers.result(0).unwrap().stopped);
