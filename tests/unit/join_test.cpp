@@ -234,9 +234,16 @@ TEST(JoinProtocol, a_second_call_inside_is_refused) {
         const Reducers list = reducers(g, 1, 0);
         const auto context = context_over(list);
         list[0]->on_post = [&](const HookArgs &) {
-            EXPECT_EQ(error_of([&] { context->start(); }).code(), UJOIN_E_STATE);
-            EXPECT_EQ(error_of([&] { context->finish(); }).code(), UJOIN_E_STATE);
-            EXPECT_EQ(error_of([&] { context->stopped(); }).code(), UJOIN_E_STATE);
+            const std::pair<const char *, std::function<void()>> calls[] = {{"start", [&] { context->start(); }},
+                                                                            {"finish", [&] { context->finish(); }},
+                                                                            {"stopped", [&] { context->stopped(); }}};
+            for (const auto &[call, body] : calls) {
+                const Error error = error_of(body);
+                EXPECT_EQ(error.code(), UJOIN_E_STATE);
+                EXPECT_TRUE(has(error.text(), cat(call, " while another call on this group's join context is running "
+                                                        "(a hook); let one thread at a time work with it")))
+                    << error.text();
+            }
             EXPECT_EQ(list[0]->notify(), UJOIN_JOINED);
         };
         context->start();
