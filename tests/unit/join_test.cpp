@@ -417,6 +417,34 @@ TEST(JoinStop, a_late_request_belongs_to_the_next_context) {
     });
 }
 
+/// Rank 0 asks when it has joined and nothing follows that could carry its request, and rank 1 has stopped the pass anyway.
+TEST(JoinStop, a_request_that_nobody_was_shown_stops_the_next_context) {
+    on_threads(2, [](Group &g) {
+        const Reducers list = reducers(g, 1, 0);
+        const auto context = context_over(list);
+        list[0]->on_main = [&](const HookArgs &) { context->stop(); };
+        context->start();
+        if (g.rank() == 1) {
+            list[0]->use();
+            context->stop();
+        }
+        context->finish();
+        EXPECT_TRUE(context->report().stopped);
+        EXPECT_EQ(list[0]->main_calls, 1 - g.rank());
+        context->start();
+        int rounds = 0;
+        for (; rounds < 100 && !context->stopped(); rounds++) list[0]->use();
+        context->finish();
+        EXPECT_TRUE(context->report().stopped);
+        EXPECT_EQ(rounds, static_cast<int>(ring_size)) << "asked before use 0";
+        context->start(); // both requests have been answered
+        list[0]->use();
+        EXPECT_FALSE(context->stopped());
+        context->finish();
+        EXPECT_FALSE(context->report().stopped);
+    });
+}
+
 TEST(JoinStop, asked_before_the_join_finish_answers_alike) {
     on_threads(3, [](Group &g) {
         const Reducers list = reducers(g, 1, 0);
