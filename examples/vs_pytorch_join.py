@@ -141,11 +141,13 @@ def main() -> int:
     pytorch_name = f"PyTorch {torch.__version__}"
     results = {pytorch_name: on_ranks(with_pytorch), "ujoin": on_ranks(with_ujoin)}
 
-    print(f"{'':20}" + "".join(f"{name:>13}" for name in wanted))
-    print(f"{'one process':20}" + "".join(f"{value:13.4f}" for value in wanted.values()))
+    rows = {"one process": wanted}
     for name, ranks in results.items():
-        for rank, numbers in enumerate(ranks):
-            print(f"{name + ', rank ' + str(rank):20}" + "".join(f"{numbers[key]:13.4f}" for key in wanted))
+        rows |= {f"{name}, rank {rank}": numbers for rank, numbers in enumerate(ranks)}
+    width = max(len(label) for label in rows)
+    print(" " * width + "".join(f"{name:>13}" for name in wanted))
+    for label, numbers in rows.items():
+        print(label.ljust(width) + "".join(f"{numbers[name]:13.4f}" for name in wanted))
     for name, ranks in results.items():
         wrong = differences(ranks, wanted)
         print(f"{name}: " + ("as in one process" if not wrong else "not as in one process"), *wrong, sep="\n  ")
