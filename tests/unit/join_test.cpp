@@ -218,8 +218,13 @@ TEST(JoinProtocol, one_context_is_armed_at_a_time) {
         b->abort("not armed: nothing");
         a->finish();
         b->start();
+        list[0]->use(&active); // its context is over: nothing in either
+        EXPECT_EQ(active, 2);
+        EXPECT_EQ(head_of(g, g.rank(), 1).pos(), 0U);
+        EXPECT_EQ(head_of(g, g.rank(), 2).pos(), 0U);
         list[1]->use();
         b->finish();
+        EXPECT_EQ(b->rounds(), (std::vector<int64_t>{1, 1}));
         EXPECT_EQ(error_of([&] { context_over({list[0], list[0]}); }).code(), UJOIN_E_INVALID);
         JoinOptions options;
         options.hook_options = {{"num_allreduce", 1}};
