@@ -119,7 +119,8 @@ static void wrong_contexts(void **state) {
     options.hook_option_count = 1;
     assert_error(ujoin_ctx_create(list, 1, &options, &ctx), UJOIN_E_INVALID, "hook_options is NULL");
     options.hook_options = hyper;
-    assert_error(ujoin_ctx_create(list, 1, &options, &ctx), UJOIN_E_INVALID, "known are: depth");
+    assert_error(ujoin_ctx_create(list, 1, &options, &ctx), UJOIN_E_INVALID,
+                 "no joinable knows the hook option \"depht\"; known are: depth");
     hyper[0].name = "depth";
     options.hook_option_count = 2;
     assert_error(ujoin_ctx_create(list, 1, &options, &ctx), UJOIN_E_INVALID, "hook_options[1]");

@@ -118,10 +118,14 @@ TEST_P(JoinBetter, J_32_a_second_context_is_refused_and_the_first_goes_on) {
             for (const auto &inner : {same, other}) {
                 const Error error = error_of([&] { inner->start(); });
                 EXPECT_EQ(error.code(), UJOIN_E_STATE);
-                EXPECT_TRUE(has(error.text(), "armed")) << error.text();
+                EXPECT_TRUE(has(error.text(), "another join context of this group is armed; finish or abort it first"))
+                    << error.text();
                 EXPECT_EQ(error_of([&] { inner->finish(); }).code(), UJOIN_E_STATE);
                 inner->abort("it is not armed: nothing happens");
             }
+            const Error again = error_of([&] { outer->start(); });
+            EXPECT_EQ(again.code(), UJOIN_E_STATE);
+            EXPECT_TRUE(has(again.text(), "the context was started already; finish or abort it first")) << again.text();
             list[0]->use();
         }
         outer->finish();
@@ -146,8 +150,8 @@ TEST_P(JoinBetter, J_33_a_joinable_notified_twice_in_a_round) {
                 }
         });
         EXPECT_EQ(error.code(), UJOIN_E_MISMATCH) << error.text();
-        for (const char *part :
-             {"rank 1 in use 6 (joinable \"B\", round 2)", "in use 5 (joinable \"B\", round 2)", "too often"})
+        for (const char *part : {"rank 1 in use 6 (joinable \"B\", round 2)", "in use 5 (joinable \"B\", round 2)",
+                                 "a joinable was notified too often or too rarely"})
             EXPECT_TRUE(has(error.text(), part)) << error.text();
         EXPECT_EQ(list[0]->post_calls, 0);
     });
@@ -167,7 +171,8 @@ TEST_P(JoinBetter, J_33_a_joinable_notified_too_rarely) {
                 }
         });
         EXPECT_EQ(error.code(), UJOIN_E_MISMATCH) << error.text();
-        for (const char *part : {"rank 0 in use 1 (joinable \"B\", round 0)", "rank 1 in use 2 (joinable \"A\", round 1)"})
+        for (const char *part : {"rank 0 in use 1 (joinable \"B\", round 0)", "rank 1 in use 2 (joinable \"A\", round 1)",
+                                 "a joinable was notified too often or too rarely"})
             EXPECT_TRUE(has(error.text(), part)) << error.text();
     });
 }
@@ -187,7 +192,8 @@ TEST_P(JoinBetter, J_33_without_operations_the_rings_tell) {
             EXPECT_EQ(error.code(), UJOIN_E_MISMATCH) << error.text();
             // On the way a rank may have gone on, so that the first difference is overwritten: any is told.
             for (const char *part : {"ranks 0 and 1 ran different uses", "joinable \"A\", round", "joinable \"B\", round",
-                                     "too often", rounds == 3 ? "rank 0 use 5 (joinable \"B\", round 2)" : "",
+                                     "a joinable was notified too often or too rarely",
+                                     rounds == 3 ? "rank 0 use 5 (joinable \"B\", round 2)" : "",
                                      rounds == 3 ? "rank 1 use 5 (joinable \"A\", round 3)" : ""})
                 EXPECT_TRUE(has(error.text(), part)) << error.text();
             EXPECT_EQ(list[0]->post_calls, 0);
@@ -260,8 +266,17 @@ TEST_P(JoinBetter, J_35_an_unknown_option_is_refused_and_the_known_listed) {
         options.hook_options = {{"num_allreduces", 1}, {"learning_rate", 2}};
         const Error error = error_of([&] { context_over(reducers(g, 2), options); });
         EXPECT_EQ(error.code(), UJOIN_E_INVALID);
-        EXPECT_TRUE(has(error.text(), "\"learning_rate\"") && has(error.text(), "known are: num_allreduces"))
+        EXPECT_TRUE(has(error.text(), "no joinable knows the hook option \"learning_rate\"; known are: num_allreduces"))
             << error.text();
+        struct Plain final : Joinable {
+            explicit Plain(Group &group) : Joinable(group.shared_from_this(), "plain") {}
+            void main_hook(const HookArgs &) override {}
+            void post_hook(const HookArgs &) override {}
+        };
+        const Error none = error_of([&] { JoinContext::create({std::make_shared<Plain>(g)}, options); });
+        EXPECT_EQ(none.code(), UJOIN_E_INVALID);
+        EXPECT_TRUE(has(none.text(), "no joinable knows the hook option \"num_allreduces\"; they have none"))
+            << none.text();
     });
 }
 

@@ -356,8 +356,14 @@ struct Lines {
 } // namespace
 
 TEST_P(JoinRows, J_25_skew_warning_once) {
-    for (const int skew : {1001, 1002, 1100})
-        on_ranks(2, [&](Group &g) {
+    struct Case {
+        int64_t threshold; ///< 0: the default; negative: never
+        int skew;
+        bool warns;
+    };
+    for (const auto [threshold, skew, warns] :
+         {Case{0, 1001, false}, Case{0, 1002, true}, Case{7, 8, false}, Case{7, 30, true}, Case{-1, 1100, false}})
+        on_ranks(2, [&, threshold = threshold, skew = skew, warns = warns](Group &g) {
             static Lines lines;
             if (g.rank() == 0) {
                 lines.all.clear();
@@ -371,25 +377,32 @@ TEST_P(JoinRows, J_25_skew_warning_once) {
                     &lines, nullptr);
             }
             const Reducers list = reducers(g, 1);
-            size_t before = 99; // warnings when round index 1001 is in its hook: the warning came before it
+            constexpr int own = 2; // inputs of the rank that warns
+            JoinOptions options;
+            if (threshold != 0) options.skew_warning_rounds = threshold;
+            const int64_t limit = options.skew_warning_rounds;
+            size_t before = 99; // warnings when the round of that index is in its hook: the warning came before it
             list[0]->on_main = [&](const HookArgs &args) {
                 const std::scoped_lock lock(lines.mutex);
-                if (args.round == 1000) {
+                if (args.round == own + limit) {
                     EXPECT_EQ(lines.all.size(), 0U);
                 }
-                if (args.round == 1001) before = lines.all.size();
+                if (args.round == own + limit + 1) before = lines.all.size();
             };
-            const auto context = context_over(list);
+            const auto context = context_over(list, options);
             context->start();
-            for (int i = 0; i < (g.rank() == 0 ? 0 : skew); i++) list[0]->use();
+            for (int i = 0; i < own + (g.rank() == 0 ? 0 : skew); i++) list[0]->use();
             context->finish();
             g.barrier();
             if (g.rank() != 0) return;
             set_log_sink(0, nullptr, nullptr, nullptr);
-            ASSERT_EQ(lines.all.size(), skew > 1001 ? 1U : 0U);
-            if (skew <= 1001) return;
+            ASSERT_EQ(lines.all.size(), warns ? 1U : 0U);
+            if (!warns) return;
             EXPECT_EQ(before, 1U);
-            EXPECT_TRUE(has(lines.all[0], "rank 0")) << lines.all[0];
+            EXPECT_TRUE(has(lines.all[0], cat("join: rank 0 ran out of inputs after 2 rounds and has worked for the others "
+                                              "for more than ",
+                                              limit, "; inputs are very uneven")))
+                << lines.all[0];
         });
 }
 

@@ -322,6 +322,25 @@ std::vector<Program> smaller(const Program &program) {
     return list;
 }
 
+Program shrink(Program program, std::string &wrong, const std::function<std::string(const Program &)> &run) {
+    constexpr int most_tries = 2000;
+    int tries = 0;
+    const auto step = [&] {
+        for (Program &next : smaller(program)) {
+            std::string why = run(next);
+            tries++;
+            if (why.empty()) continue;
+            program = std::move(next);
+            wrong = std::move(why);
+            return true;
+        }
+        return false;
+    };
+    while (tries < most_tries && step()) {
+    }
+    return program;
+}
+
 std::string text(const Program &program) {
     static const char *const kinds[] = {"reduce", "silent", "several", "optimizer", "metric"};
     static const char *const faults[] = {"", "stop", "abort", "hook fails", "kill"};

@@ -3,6 +3,7 @@
 // Random programs over join contexts, and what they must give: the semantics once more, one rank after the other, with no
 // concurrency and nothing of the library's.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,8 @@ Trace simulate(const Program &program, int rank);
 Program random_program(uint64_t seed, bool processes);
 /// Programs that are a little smaller.
 std::vector<Program> smaller(const Program &program);
+/// The smallest program near this one that fails too; `run` gives what is wrong, "" for nothing, and `wrong` follows it.
+Program shrink(Program program, std::string &wrong, const std::function<std::string(const Program &)> &run);
 std::string text(const Program &program);
 
 /// What a rank gives in a round of a pass.

@@ -218,8 +218,13 @@ TEST(JoinProtocol, one_context_is_armed_at_a_time) {
         b->abort("not armed: nothing");
         a->finish();
         b->start();
+        list[0]->use(&active); // its context is over: nothing in either
+        EXPECT_EQ(active, 2);
+        EXPECT_EQ(head_of(g, g.rank(), 1).pos(), 0U);
+        EXPECT_EQ(head_of(g, g.rank(), 2).pos(), 0U);
         list[1]->use();
         b->finish();
+        EXPECT_EQ(b->rounds(), (std::vector<int64_t>{1, 1}));
         EXPECT_EQ(error_of([&] { context_over({list[0], list[0]}); }).code(), UJOIN_E_INVALID);
         JoinOptions options;
         options.hook_options = {{"num_allreduce", 1}};
@@ -234,9 +239,16 @@ TEST(JoinProtocol, a_second_call_inside_is_refused) {
         const Reducers list = reducers(g, 1, 0);
         const auto context = context_over(list);
         list[0]->on_post = [&](const HookArgs &) {
-            EXPECT_EQ(error_of([&] { context->start(); }).code(), UJOIN_E_STATE);
-            EXPECT_EQ(error_of([&] { context->finish(); }).code(), UJOIN_E_STATE);
-            EXPECT_EQ(error_of([&] { context->stopped(); }).code(), UJOIN_E_STATE);
+            const std::pair<const char *, std::function<void()>> calls[] = {{"start", [&] { context->start(); }},
+                                                                            {"finish", [&] { context->finish(); }},
+                                                                            {"stopped", [&] { context->stopped(); }}};
+            for (const auto &[call, body] : calls) {
+                const Error error = error_of(body);
+                EXPECT_EQ(error.code(), UJOIN_E_STATE);
+                EXPECT_TRUE(has(error.text(), cat(call, " while another call on this group's join context is running "
+                                                        "(a hook); let one thread at a time work with it")))
+                    << error.text();
+            }
             EXPECT_EQ(list[0]->notify(), UJOIN_JOINED);
         };
         context->start();
@@ -407,6 +419,34 @@ TEST(JoinStop, a_late_request_belongs_to_the_next_context) {
         EXPECT_TRUE(context->stopped());
         context->finish();
         EXPECT_TRUE(context->report().stopped);
+    });
+}
+
+/// Rank 0 asks when it has joined and nothing follows that could carry its request, and rank 1 has stopped the pass anyway.
+TEST(JoinStop, a_request_that_nobody_was_shown_stops_the_next_context) {
+    on_threads(2, [](Group &g) {
+        const Reducers list = reducers(g, 1, 0);
+        const auto context = context_over(list);
+        list[0]->on_main = [&](const HookArgs &) { context->stop(); };
+        context->start();
+        if (g.rank() == 1) {
+            list[0]->use();
+            context->stop();
+        }
+        context->finish();
+        EXPECT_TRUE(context->report().stopped);
+        EXPECT_EQ(list[0]->main_calls, 1 - g.rank());
+        context->start();
+        int rounds = 0;
+        for (; rounds < 100 && !context->stopped(); rounds++) list[0]->use();
+        context->finish();
+        EXPECT_TRUE(context->report().stopped);
+        EXPECT_EQ(rounds, static_cast<int>(ring_size)) << "asked before use 0";
+        context->start(); // both requests have been answered
+        list[0]->use();
+        EXPECT_FALSE(context->stopped());
+        context->finish();
+        EXPECT_FALSE(context->report().stopped);
     });
 }
 
