@@ -39,7 +39,8 @@
  *             struct: 0 = default, UJOIN_NEVER, UJOIN_NOW. UJOIN_PENDING: this wait ran out, the object lives on.
  *             UJOIN_E_TIMEOUT: the operation's own deadline passed, it is dead, and the text names who is missing.
  *             A bare collective has 10 minutes (UJOIN_TIMEOUT_MS, group, operation), from its first rank's entry. What
- *             ddp, zero and a join context issue has no deadline: liveness, abort, and their optional idle_timeout_ms.
+ *             ddp, zero and a join context issue has no deadline: liveness, abort, and their optional idle_timeout_ms (but
+ *             zero_consolidate_state_dict: as a bare collective, unless it has one of its own).
  *
  * THREADS     Any thread, one call at a time per handle; *_abort, *_test and the ujoin_last_* functions are free of that
  *             limit. Tags: @local concerns this process alone; @collective must be called by every rank of the group, in
@@ -937,6 +938,7 @@ typedef struct ujoin_zero_options {
     int32_t no_master_copy;      /**< 16-bit parameters are updated without an f32 copy of their values */
     int32_t stochastic_rounding; /**< of bf16 without a master copy: up or down at random, right on average */
     int32_t reserved;
+    int64_t consolidate_timeout_ms; /**< of zero_consolidate_state_dict, without progress; default: the group's timeout */
 } ujoin_zero_options;
 
 /** Options of zero_step; all but the closure must be the same on every rank. */
@@ -1078,15 +1080,18 @@ UJOIN_API ujoin_status zero_clip_grad_norm(ujoin_zero *zero, double max_norm, do
 UJOIN_API ujoin_status zero_clear_gradients(ujoin_zero *zero);
 
 /**
- * Sends every rank's state to rank `to`, its own shard only, in chunks; zero_state_dict then gives it there, as it was at
- * this call. Other ranks need a chunk of memory more, not the state.
+ * Brings all state together on rank `to`, where zero_state_dict then gives it until the next step or load. Every other
+ * rank sends its own shard, once and in chunks, and needs no memory for it; rank `to` needs memory for the whole state, of
+ * which zero_state_dict makes no second copy. It ends in a whole list or in an error, on every rank: UJOIN_E_TIMEOUT names
+ * the ranks that have not come, or stand still, for consolidate_timeout_ms. The optimizer stays as it is.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_consolidate_state_dict(ujoin_zero *zero, int32_t to);
 
 /**
- * The consolidated state as a list of its own (a copy): tensors by parameter and state name, step counts and
- * hyper-parameters as numbers. UJOIN_E_STATE: nothing was consolidated to this rank.
+ * The consolidated state as a list of its own, which stays as it is: tensors by parameter and state name, step counts and
+ * hyper-parameters as numbers. UJOIN_E_STATE: nothing was consolidated to this rank, or a step, a load or a new param group
+ * has come after it. Never a part of the state.
  * @local @since 0.1
  */
 UJOIN_API ujoin_status zero_state_dict(ujoin_zero *zero, ujoin_state **out);

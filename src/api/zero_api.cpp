@@ -99,6 +99,8 @@ ZeroConfig read_config(ujoin_optimizer optimizer, const ujoin_zero_options *opti
     config.defaults = optim::with_hyper(*config.rule, optim::default_hyper(*config.rule), read.hyper, read.hyper_count);
     config.options = read_partition(read);
     config.idle_timeout_ms = duration_option(read.idle_timeout_ms, UJOIN_NEVER, "options.idle_timeout_ms");
+    duration_option(read.consolidate_timeout_ms, 0, "options.consolidate_timeout_ms");
+    config.consolidate_timeout_ms = read.consolidate_timeout_ms;
     return config;
 }
 

@@ -87,36 +87,48 @@ Shard open_shard(const Zero &zero, int32_t source, int32_t to, const std::vector
     return shard;
 }
 
-/// The next `bytes` of a list of segments; `at` and `inside` are the place, and move on.
-std::vector<Segment> cut(const std::vector<Segment> &list, size_t &at, size_t &inside, size_t bytes) {
-    std::vector<Segment> part;
+/// Where a walk over a shard is.
+struct Cursor {
+    size_t segment = 0;
+    size_t inside = 0; ///< bytes of it that are done
+};
+
+/// Adds the next `bytes` of a shard's memory to a list.
+void take(const Shard &shard, Cursor &at, size_t bytes, std::vector<Segment> &list) {
     while (bytes > 0) {
-        const Segment &whole = list[at];
-        const size_t size = std::min(bytes, whole.bytes - inside);
-        part.push_back({static_cast<std::byte *>(whole.data) + inside, size});
+        const Segment &whole = shard.memory[at.segment];
+        const size_t size = std::min(bytes, whole.bytes - at.inside);
+        list.push_back({static_cast<std::byte *>(whole.data) + at.inside, size});
         bytes -= size;
-        inside += size;
-        if (inside == whole.bytes) {
-            at++;
-            inside = 0;
-        }
+        at.inside += size;
+        if (at.inside == whole.bytes) at = {at.segment + 1, 0};
     }
-    return part;
 }
 
-/// Ranks that are neither source nor target pass the bytes on to nobody: they receive into `spare` and forget.
-void stream(Group &group, const Shard &shard, int32_t source, bool concerned, std::vector<std::byte> &spare) {
-    size_t at = 0;
-    size_t inside = 0;
-    for (size_t done = 0; done < shard.bytes;) {
-        const size_t size = std::min(chunk_bytes, shard.bytes - done);
-        if (concerned) {
-            const std::vector<Segment> part = cut(shard.memory, at, inside, size);
-            group.broadcast(Memory(part.data(), part.size()), source);
-        } else {
-            group.broadcast(Memory(spare.data(), size), source);
+/// All ranks but `to` send their shards, a chunk each at a time. Only `to` receives: the others have no memory for it.
+void gather(Group &group, int32_t to, const std::vector<Shard> &shards, int64_t timeout_ms) {
+    const auto ranks = static_cast<size_t>(group.size());
+    const bool receives = group.rank() == to;
+    std::vector<Cursor> cursors(ranks);
+    size_t longest = 0;
+    for (size_t k = 0; k < ranks; k++)
+        if (k != static_cast<size_t>(to)) longest = std::max(longest, shards[k].bytes);
+    for (size_t done = 0; done < longest; done += chunk_bytes) {
+        std::vector<size_t> offsets(ranks + 1);
+        std::vector<Segment> memory;
+        for (size_t k = 0; k < ranks; k++) {
+            const size_t left = shards[k].bytes - std::min(done, shards[k].bytes);
+            const size_t size = k == static_cast<size_t>(to) ? 0 : std::min(chunk_bytes, left);
+            offsets[k + 1] = offsets[k] + size;
+            if (receives || k == static_cast<size_t>(group.rank())) take(shards[k], cursors[k], size, memory);
         }
-        done += size;
+        OpArgs op;
+        op.kind = OpKind::all_gather;
+        op.count = offsets[ranks];
+        op.part_offsets = offsets.data();
+        op.recv = receives ? Memory(memory.data(), memory.size()) : Memory::nowhere();
+        if (!receives) op.send = Memory(memory.data(), memory.size());
+        group.run(op, Deadline::in(timeout_ms));
     }
 }
 
@@ -147,34 +159,31 @@ std::unique_ptr<State> make_list(const Layout &layout, std::vector<Shard> &shard
 
 } // namespace
 
-std::unique_ptr<State> consolidate_state(Zero &zero, int32_t to) {
+std::unique_ptr<State> consolidate_state(Zero &zero, int32_t to, int64_t timeout_ms) {
     Group &group = zero.group();
-    together(group, [&] {
-        zero.check_whole("consolidation");
-        if (to < 0 || to >= group.size()) fail_invalid("to is ", to, "; the group has ranks 0 to ", group.size() - 1);
-    });
-    check_same(group, {{"the rank to consolidate to", cat(to)}});
+    const Deadline deadline = Deadline::in(timeout_ms);
+    together(
+        group,
+        [&] {
+            zero.check_whole("consolidation");
+            if (to < 0 || to >= group.size()) fail_invalid("to is ", to, "; the group has ranks 0 to ", group.size() - 1);
+        },
+        deadline);
+    check_same(group, {{"the rank to consolidate to", cat(to)}}, deadline);
     std::vector<std::vector<Announced>> announced;
-    for (const std::string &text : group.exchange(announce(zero))) announced.push_back(read_announced(text));
+    for (const std::string &text : group.exchange(announce(zero), deadline)) announced.push_back(read_announced(text));
 
     std::vector<Shard> shards;
-    std::vector<std::byte> spare;
-    together(group, [&] { // all memory is there before the first byte moves
-        for (int32_t source = 0; source < group.size(); source++)
-            shards.push_back(open_shard(zero, source, to, announced[static_cast<size_t>(source)]));
-        size_t largest = 0;
-        for (const Shard &shard : shards) largest = std::max(largest, shard.bytes);
-        spare.resize(std::min(largest, group.rank() == to ? 0 : chunk_bytes));
-    });
-    for (int32_t source = 0; source < group.size(); source++) {
-        Shard &shard = shards[static_cast<size_t>(source)];
-        if (source != to) {
-            stream(group, shard, source, group.rank() == source || group.rank() == to, spare);
-        } else if (group.rank() == to) {
-            copy_own(zero, announced[static_cast<size_t>(source)], shard);
-        }
-    }
+    together( // all memory is there before the first byte moves
+        group,
+        [&] {
+            for (int32_t source = 0; source < group.size(); source++)
+                shards.push_back(open_shard(zero, source, to, announced[static_cast<size_t>(source)]));
+        },
+        deadline);
+    gather(group, to, shards, timeout_ms);
     if (group.rank() != to) return nullptr;
+    copy_own(zero, announced[static_cast<size_t>(to)], shards[static_cast<size_t>(to)]);
     return make_list(zero.layout(), shards);
 }
 

@@ -155,8 +155,8 @@ void add_facts(const std::vector<ZeroParam> &params, size_t first_index, Facts &
                                params[i].frozen ? " frozen" : ""));
 }
 
-void check_same(Group &group, const Facts &facts) {
-    const std::vector<std::string> all = group.exchange(pack(facts));
+void check_same(Group &group, const Facts &facts, const Deadline &deadline) {
+    const std::vector<std::string> all = group.exchange(pack(facts), deadline);
     const auto differs = std::find_if(all.begin(), all.end(), [&](const std::string &other) { return other != all[0]; });
     if (differs == all.end()) return;
     const auto rank = static_cast<int32_t>(differs - all.begin());

@@ -41,6 +41,6 @@ std::string number_text(double value);
 using Facts = std::vector<std::pair<std::string, std::string>>;
 void add_facts(const std::vector<ZeroParam> &params, size_t first_index, Facts &facts);
 /// Compares the facts of all ranks. UJOIN_E_MISMATCH on every rank names the first difference, both ranks and both values.
-void check_same(Group &group, const Facts &facts);
+void check_same(Group &group, const Facts &facts, const Deadline &deadline = Deadline::never());
 
 } // namespace ujoin

@@ -196,6 +196,7 @@ void Zero::update_and_sync(const StepPlan &plan, const Factors &factors) {
     op.digest = digest(plan);
     op.digest_text = step_differs;
     broken_ = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
+    drop_consolidated();
     try {
         if (config_.custom) { // the program's code can fail on one rank alone
             together(*group_, [&] { update(factors); });

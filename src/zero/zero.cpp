@@ -43,6 +43,7 @@ void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_
     check_same(*group_, next->facts_of_group(static_cast<int32_t>(layout_.hypers.size())));
     layout_ = std::move(*next);
     states_.resize(layout_.params.size());
+    drop_consolidated();
 }
 
 void Zero::check_whole(const char *what) const {
@@ -122,10 +123,22 @@ ujoin_zero_memory Zero::memory() const {
 
 void Zero::consolidate(int32_t to) {
     consolidated_.reset();
-    consolidated_ = consolidate_state(*this, to);
+    outdated_ = false;
+    consolidated_ = consolidate_state(*this, to, group_->timeout_ms(config_.consolidate_timeout_ms));
+}
+
+/// What was consolidated is not what the optimizer has any more.
+void Zero::drop_consolidated() noexcept {
+    outdated_ = outdated_ || consolidated_;
+    consolidated_.reset();
 }
 
 std::shared_ptr<State> Zero::state_dict() const {
+    if (outdated_)
+        fail_state(
+            "rank ", group_->rank(),
+            ": the consolidated state is outdated: a step, a load or a new param group came after it; all ranks must "
+            "call zero_consolidate_state_dict anew");
     if (!consolidated_)
         fail_state("rank ", group_->rank(),
                    " has no consolidated state; all ranks must call zero_consolidate_state_dict with to = ", group_->rank(),
@@ -152,6 +165,7 @@ void Zero::load_list(const State *list) {
 
 void Zero::commit(Staging &&staging, int32_t parts) noexcept {
     if ((parts & UJOIN_SAVE_STATE) != 0) {
+        drop_consolidated();
         layout_.hypers.swap(staging.hypers);
         states_.swap(staging.states);
     }

@@ -22,6 +22,7 @@ struct ZeroConfig {
     optim::Hyper defaults;                    ///< what hyper-parameters of param groups start from
     ZeroOptions options;
     int64_t idle_timeout_ms = UJOIN_NEVER;
+    int64_t consolidate_timeout_ms = 0; ///< as in an option struct
 };
 
 /// An optimizer whose state is sharded over a group.
@@ -69,6 +70,7 @@ class Zero : public std::enable_shared_from_this<Zero> {
   private:
     class Participant;
     const optim::Hyper &hyper_of(int32_t group) const;
+    void drop_consolidated() noexcept;
     ZeroParam &param_at(size_t index);
 
     // The parts of a step (step.cpp).
@@ -91,7 +93,8 @@ class Zero : public std::enable_shared_from_this<Zero> {
     std::vector<double> parts_;             ///< of a norm, by piece
     std::shared_ptr<optim::Scaler> scaler_; ///< of the last step that had one
     std::unique_ptr<State> consolidated_;
-    int32_t broken_ = 0; ///< bits of ujoin_save_part
+    bool outdated_ = false; ///< consolidated_ was there, but a step or a load has been made since
+    int32_t broken_ = 0;    ///< bits of ujoin_save_part
     std::string cause_;
 };
 

@@ -297,6 +297,7 @@ static void print_ujoin_zero_options(void) {
     FIELD(ujoin_zero_options, no_master_copy);
     FIELD(ujoin_zero_options, stochastic_rounding);
     FIELD(ujoin_zero_options, reserved);
+    FIELD(ujoin_zero_options, consolidate_timeout_ms);
 }
 static void print_ujoin_step_options(void) {
     TYPE("ujoin_step_options", ujoin_step_options);

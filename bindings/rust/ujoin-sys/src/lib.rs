@@ -1039,6 +1039,8 @@ pub struct ujoin_zero_options {
     /// of bf16 without a master copy: up or down at random, right on average
     pub stochastic_rounding: i32,
     pub reserved: i32,
+    /// of zero_consolidate_state_dict, without progress; default: the group's timeout
+    pub consolidate_timeout_ms: i64,
 }
 impl ujoin_zero_options {
     /// All zero, but for `size`: every field has its default.
@@ -1056,6 +1058,7 @@ impl ujoin_zero_options {
             no_master_copy: 0,
             stochastic_rounding: 0,
             reserved: 0,
+            consolidate_timeout_ms: 0,
         }
     }
 }
@@ -2324,14 +2327,18 @@ unsafe extern "C" {
     /// `@local` since 0.1
     pub fn zero_clear_gradients(zero: *mut ujoin_zero) -> ujoin_status;
 
-    /// Sends every rank's state to rank `to`, its own shard only, in chunks; zero_state_dict then gives it there, as
-    /// it was at this call. Other ranks need a chunk of memory more, not the state.
+    /// Brings all state together on rank `to`, where zero_state_dict then gives it until the next step or load. Every
+    /// other rank sends its own shard, once and in chunks, and needs no memory for it; rank `to` needs memory for the
+    /// whole state, of which zero_state_dict makes no second copy. It ends in a whole list or in an error, on every
+    /// rank: UJOIN_E_TIMEOUT names the ranks that have not come, or stand still, for consolidate_timeout_ms. The
+    /// optimizer stays as it is.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_consolidate_state_dict(zero: *mut ujoin_zero, to: i32) -> ujoin_status;
 
-    /// The consolidated state as a list of its own (a copy): tensors by parameter and state name, step counts and
-    /// hyper-parameters as numbers. UJOIN_E_STATE: nothing was consolidated to this rank.
+    /// The consolidated state as a list of its own, which stays as it is: tensors by parameter and state name, step
+    /// counts and hyper-parameters as numbers. UJOIN_E_STATE: nothing was consolidated to this rank, or a step, a
+    /// load or a new param group has come after it. Never a part of the state.
     ///
     /// `@local` since 0.1
     pub fn zero_state_dict(zero: *mut ujoin_zero, out: *mut *mut ujoin_state) -> ujoin_status;
