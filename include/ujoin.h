@@ -867,7 +867,7 @@ UJOIN_API void ujoin_ddp_destroy(ujoin_ddp *ddp);
 /* ======================================================================================== Zero: sharded optimizer == */
 
 /** Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults where it has them. All but LAMB work
-    element by element. LAMB's trust ratio |p| / |update| is that of a whole parameter, which one rank owns. */
+    element by element. LAMB's trust ratio |p| / |update| is that of a whole parameter, which one rank must own. */
 typedef int32_t ujoin_optimizer;
 enum ujoin_optimizer_value {
     UJOIN_OPTIMIZER_CUSTOM = 1,   /**< ujoin_zero_options.rule */
@@ -883,6 +883,14 @@ enum ujoin_optimizer_value {
     UJOIN_OPTIMIZER_RPROP = 11,   /**< (lr, etaminus, etaplus, step_min, step_max, maximize) */
     UJOIN_OPTIMIZER_LAMB = 12,    /**< (lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 0.01, maximize) */
     UJOIN_OPTIMIZER_LION = 13     /**< (lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0, maximize) */
+};
+
+/** How parameters are given to ranks. Element by element, rules give the same bits with either, and on any number of ranks. */
+typedef int32_t ujoin_partition;
+enum ujoin_partition_value {
+    UJOIN_PARTITION_PARAMETERS =
+        1, /**< whole ones, largest first, to the rank with the fewest elements: PyTorch's (default) */
+    UJOIN_PARTITION_ELEMENTS = 2 /**< each param group end to end, cut at cache lines: within one of equal parts */
 };
 
 /** What a rule of the program's own updates: a parameter, or a piece of one, that this rank owns. */
@@ -922,6 +930,8 @@ typedef struct ujoin_rule {
     size_t hyper_count;
     void *user_data;
     ujoin_destroy_fn destroy; /**< given user_data, also if zero_create fails */
+    int32_t per_tensor;       /**< needs whole parameters (a norm, a shape): refused with UJOIN_PARTITION_ELEMENTS */
+    int32_t reserved;
 } ujoin_rule;
 
 /** Options of zero_create. */
@@ -937,7 +947,7 @@ typedef struct ujoin_zero_options {
     int32_t balance_trainable;   /**< frozen parameters do not count in the balance */
     int32_t no_master_copy;      /**< 16-bit parameters are updated without an f32 copy of their values */
     int32_t stochastic_rounding; /**< of bf16 without a master copy: up or down at random, right on average */
-    int32_t reserved;
+    ujoin_partition partition;
     int64_t consolidate_timeout_ms; /**< of zero_consolidate_state_dict, without progress; default: the group's timeout */
 } ujoin_zero_options;
 
@@ -990,10 +1000,11 @@ typedef struct ujoin_save_options {
 
 /**
  * Makes an optimizer whose state is sharded over the group. Parameters and gradients are borrowed until `release`; each may
- * have any floating-point type. State of 16-bit parameters is f32. Whole parameters, largest first, go to the rank with
- * the fewest elements so far; the ranks check that they agree. UJOIN_E_INVALID: no parameters, two with one name, an
- * unknown hyper-parameter (the known ones are listed). UJOIN_E_MISMATCH: ranks differ. With UJOIN_DEBUG=detail each step
- * compares the parameters' values on all ranks before it begins.
+ * have any floating-point type. State of 16-bit parameters is f32. Who owns what follows from sizes and order alone (see
+ * ujoin_partition); the ranks check that they agree. UJOIN_E_INVALID: no parameters, two with one name, an unknown
+ * hyper-parameter (the known ones are listed). UJOIN_E_UNSUPPORTED: UJOIN_PARTITION_ELEMENTS with a rule that needs whole
+ * parameters. UJOIN_E_MISMATCH: ranks differ. With UJOIN_DEBUG=detail each step compares the parameters' values on all
+ * ranks before it begins.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_create(ujoin_group *group, ujoin_optimizer optimizer, const ujoin_param *params, size_t count,
@@ -1107,13 +1118,14 @@ UJOIN_API ujoin_status zero_load_state_dict(ujoin_zero *zero, const ujoin_state 
  * Saves for any number of ranks. Until the index is renamed, after every file is on the disk, what was there before
  * stays whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by all ranks. In a
  * directory index.json names all other files; those of earlier saves are removed last. All are safetensors:
- * state/<key>/<parameter> and program/<kind>/<key> in that of a rank, the parameters' names in that of the parameters.
+ * state/<key>/<parameter> and program/<kind>/<key> in that of a rank (a piece of a parameter has one dimension; the index
+ * has the pieces), the parameters' names in that of the parameters.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_save(ujoin_zero *zero, const char *path, const ujoin_save_options *options);
 
 /**
- * Loads what zero_save wrote, by any number of ranks; mends a broken object if state and parameters are loaded. `out` (may
+ * Loads what zero_save wrote, by any number of ranks and with either partition; mends a broken object if state and parameters are loaded. `out` (may
  * be NULL) receives the own items of the rank of this number, or of rank 0 if so many did not save. Every length and name
  * is checked before use: UJOIN_E_MISMATCH says what is wrong with which file, and nothing was changed.
  * @collective @blocking @since 0.1

@@ -78,6 +78,8 @@ ZeroOptions read_partition(const ujoin_zero_options &given) {
     options.master_copies = !api::flag(given.no_master_copy, "options.no_master_copy");
     options.stochastic_rounding = api::flag(given.stochastic_rounding, "options.stochastic_rounding");
     options.seed = given.seed;
+    options.partition =
+        api::choice(given.partition, UJOIN_PARTITION_PARAMETERS, UJOIN_PARTITION_ELEMENTS, "options.partition");
     options.compare_values = wants_detail();
     if (options.stochastic_rounding && options.master_copies)
         fail_invalid("options.stochastic_rounding needs options.no_master_copy: a master copy is rounded to nearest");

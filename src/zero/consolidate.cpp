@@ -3,8 +3,10 @@
 #include "zero/together.hpp"
 #include "zero/zero.hpp"
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <optional>
+#include <deque>
+#include <unordered_map>
 
 namespace ujoin {
 namespace {
@@ -36,53 +38,90 @@ std::vector<Announced> read_announced(const std::string &text) {
     return list;
 }
 
-/// One rank's state, on its way. The list is filled on the target only.
+/// One rank's state, on its way: memory of the tensors, in the order that all ranks compute from what was announced. Ranks
+/// that neither send nor receive it know its size alone.
 struct Shard {
-    std::vector<StateItem> items;
-    std::vector<Segment> memory; ///< of the tensors, in the order that all ranks compute from what was announced
+    std::vector<Segment> memory;
     size_t bytes = 0;
 };
 
-Shard open_shard(const Zero &zero, int32_t source, int32_t to, const std::vector<Announced> &announced) {
+/// The whole state, on the rank that receives it.
+class Collection {
+  public:
+    explicit Collection(const Layout &layout) : layout_(layout), tensors_(layout.params.size()) {}
+
+    /// Where a piece of a tensor goes.
+    std::byte *place(const Piece &piece, size_t state) {
+        StateItem *&tensor = tensors_[piece.param][state];
+        if (!tensor) {
+            tensor = &add(piece.param, layout_.state_names[state]);
+            tensor->kind = UJOIN_ITEM_TENSOR;
+            tensor->dtype = layout_.state_dtype(piece.param);
+            tensor->shape = layout_.params[piece.param].shape;
+            tensor->bytes = layout_.state_bytes(piece.param, layout_.params[piece.param].count);
+            tensor->data.resize(tensor->bytes);
+        }
+        return tensor->data.data() + layout_.state_bytes(piece.param, piece.offset);
+    }
+
+    /// The same for all pieces of a parameter.
+    void add_numbers(const Announced &entry) {
+        if (layout_.counts_steps()) add(entry.param, "step").number = static_cast<double>(entry.step);
+        if (!layout_.rule->number.empty()) add(entry.param, layout_.rule->number).number = entry.number;
+    }
+
+    std::unique_ptr<State> list() {
+        auto list = std::make_unique<State>();
+        for (StateItem &item : items_) list->set(std::move(item));
+        for (size_t group = 0; group < layout_.hypers.size(); group++)
+            for (size_t i = 0; i < layout_.rule->hypers.size(); i++) {
+                StateItem item;
+                item.owner = UJOIN_ITEM_OF_GROUP;
+                item.group = static_cast<int32_t>(group);
+                item.key = layout_.rule->hypers[i].name;
+                item.number = layout_.hypers[group][i];
+                list->set(std::move(item));
+            }
+        return list;
+    }
+
+  private:
+    StateItem &add(size_t param, const std::string &key) {
+        StateItem &item = items_.emplace_back();
+        item.owner = UJOIN_ITEM_OF_PARAM;
+        item.group = layout_.params[param].group;
+        item.param = layout_.params[param].name;
+        item.key = key;
+        return item;
+    }
+
+    const Layout &layout_;
+    std::deque<StateItem> items_;
+    std::vector<std::array<StateItem *, optim::max_states + 1>> tensors_;
+};
+
+/// `collection` is there on the target alone.
+Shard open_shard(const Zero &zero, int32_t source, const std::vector<Announced> &announced, Collection *collection) {
     const Layout &layout = zero.layout();
+    std::unordered_map<size_t, Piece> pieces;
+    for (const Piece &piece : layout.partition.pieces())
+        if (piece.rank == source) pieces.emplace(piece.param, piece);
     Shard shard;
     for (const Announced &entry : announced) {
-        const ZeroParam &param = layout.params.at(entry.param);
-        StateItem item;
-        item.owner = UJOIN_ITEM_OF_PARAM;
-        item.group = param.group;
-        item.param = param.name;
-        const size_t bytes = layout.state_bytes(entry.param);
-        for (size_t place = 0; place < layout.state_names.size(); place++) {
-            if ((entry.valid >> place & 1U) == 0) continue;
+        const Piece &piece = pieces.at(entry.param);
+        const size_t bytes = layout.state_bytes(entry.param, piece.count);
+        for (size_t state = 0; state < layout.state_names.size(); state++) {
+            if ((entry.valid >> state & 1U) == 0) continue;
             shard.bytes += bytes;
-            if (layout.rank == to) {
-                StateItem tensor = item;
-                tensor.key = layout.state_names[place];
-                tensor.kind = UJOIN_ITEM_TENSOR;
-                tensor.dtype = layout.state_dtype(entry.param);
-                tensor.shape = param.shape;
-                tensor.bytes = bytes;
-                tensor.data.resize(bytes);
-                if (bytes != 0) shard.memory.push_back({tensor.data.data(), bytes});
-                shard.items.push_back(std::move(tensor));
-            } else if (layout.rank == source && bytes != 0) {
-                const std::byte *data = zero.states()[entry.param].tensors[place].data();
-                shard.memory.push_back({const_cast<std::byte *>(data), bytes}); // the root's memory is only read
+            std::byte *memory = nullptr;
+            if (collection) {
+                memory = collection->place(piece, state);
+            } else if (source == layout.rank) {
+                memory = const_cast<std::byte *>(zero.states()[entry.param].tensors[state].data()); // which is only read
             }
+            if (memory && bytes != 0) shard.memory.push_back({memory, bytes});
         }
-        if (layout.rank != to) continue;
-        item.kind = UJOIN_ITEM_NUMBER;
-        if (layout.counts_steps()) {
-            item.key = "step";
-            item.number = static_cast<double>(entry.step);
-            shard.items.push_back(item);
-        }
-        if (!layout.rule->number.empty()) {
-            item.key = layout.rule->number;
-            item.number = entry.number;
-            shard.items.push_back(item);
-        }
+        if (collection && piece.offset == 0) collection->add_numbers(entry);
     }
     return shard;
 }
@@ -141,22 +180,6 @@ void copy_own(const Zero &zero, const std::vector<Announced> &announced, Shard &
                 std::memcpy(shard.memory[next++].data, data.data(), data.size());
 }
 
-std::unique_ptr<State> make_list(const Layout &layout, std::vector<Shard> &shards) {
-    auto list = std::make_unique<State>();
-    for (Shard &shard : shards)
-        for (StateItem &item : shard.items) list->set(std::move(item));
-    for (size_t group = 0; group < layout.hypers.size(); group++)
-        for (size_t i = 0; i < layout.rule->hypers.size(); i++) {
-            StateItem item;
-            item.owner = UJOIN_ITEM_OF_GROUP;
-            item.group = static_cast<int32_t>(group);
-            item.key = layout.rule->hypers[i].name;
-            item.number = layout.hypers[group][i];
-            list->set(std::move(item));
-        }
-    return list;
-}
-
 } // namespace
 
 std::unique_ptr<State> consolidate_state(Zero &zero, int32_t to, int64_t timeout_ms) {
@@ -173,18 +196,20 @@ std::unique_ptr<State> consolidate_state(Zero &zero, int32_t to, int64_t timeout
     std::vector<std::vector<Announced>> announced;
     for (const std::string &text : group.exchange(announce(zero), deadline)) announced.push_back(read_announced(text));
 
+    Collection collection(zero.layout());
     std::vector<Shard> shards;
     together( // all memory is there before the first byte moves
         group,
         [&] {
             for (int32_t source = 0; source < group.size(); source++)
-                shards.push_back(open_shard(zero, source, to, announced[static_cast<size_t>(source)]));
+                shards.push_back(open_shard(zero, source, announced[static_cast<size_t>(source)],
+                                            group.rank() == to ? &collection : nullptr));
         },
         deadline);
     gather(group, to, shards, timeout_ms);
     if (group.rank() != to) return nullptr;
     copy_own(zero, announced[static_cast<size_t>(to)], shards[static_cast<size_t>(to)]);
-    return make_list(zero.layout(), shards);
+    return collection.list();
 }
 
 } // namespace ujoin

@@ -138,6 +138,16 @@ void check_gradient(const ZeroParam &param, const void *grad) {
 
 size_t ZeroParam::grad_bytes() const { return count * dtype_size(grad_dtype); }
 
+std::byte *ZeroParam::data_at(size_t element) const { return data + element * dtype_size(dtype); }
+
+const void *ZeroParam::grad_at(size_t element) const {
+    return static_cast<const std::byte *>(grad) + element * dtype_size(grad_dtype);
+}
+
+std::vector<int64_t> piece_shape(const ZeroParam &param, size_t count) {
+    return count == param.count ? param.shape : std::vector<int64_t>{static_cast<int64_t>(count)};
+}
+
 std::string number_text(double value) {
     char text[40];
     for (int digits = 6; digits <= 17; digits++) {

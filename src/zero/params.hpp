@@ -20,10 +20,11 @@ struct ZeroParam {
     ujoin_dtype grad_dtype = 0;
     std::vector<int64_t> shape;
     int32_t group = 0;
-    int32_t owner = 0;
     bool frozen = false;
 
     size_t grad_bytes() const;
+    std::byte *data_at(size_t element) const;
+    const void *grad_at(size_t element) const;
     /// A step updates it.
     bool trained() const { return grad && !frozen; }
 };
@@ -33,6 +34,9 @@ struct ZeroParam {
 std::vector<ZeroParam> read_params(const ujoin_param *params, size_t count, const std::vector<ZeroParam> &known);
 /// UJOIN_E_INVALID unless a gradient lies where the element type can be read.
 void check_gradient(const ZeroParam &param, const void *grad);
+
+/// The shape of so many elements of a parameter: all of it, or a piece.
+std::vector<int64_t> piece_shape(const ZeroParam &param, size_t count);
 
 /// The shortest text that reads back as the same number.
 std::string number_text(double value);

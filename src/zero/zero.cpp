@@ -96,7 +96,7 @@ void Zero::set_gradient(size_t index, void *grad) {
 void Zero::set_frozen(size_t index, bool frozen) {
     ZeroParam &param = param_at(index);
     if (param.frozen == frozen) return;
-    layout_.segments.reserve(layout_.params.size());
+    layout_.segments.reserve(layout_.partition.pieces().size());
     param.frozen = frozen;
     layout_.arrange();
 }
@@ -109,14 +109,14 @@ void Zero::clear_gradients() {
 ujoin_zero_memory Zero::memory() const {
     ujoin_zero_memory memory{};
     memory.buffers = layout_.segments.size() * sizeof(Segment) + parts_.size() * sizeof(double) +
-                     (layout_.offsets.size() + layout_.pieces_of.size()) * sizeof(size_t);
+                     (layout_.offsets.size() + layout_.numbers_of.size()) * sizeof(size_t);
     for (size_t i = 0; i < layout_.params.size(); i++) {
         const ZeroParam &param = layout_.params[i];
         memory.parameters += param.bytes;
         memory.gradients += param.grad ? param.grad_bytes() : 0;
         for (const std::vector<std::byte> &tensor : states_[i].tensors) memory.state += tensor.size();
-        memory.full_state +=
-            static_cast<uint64_t>(std::popcount(layout_.needed_states(i))) * static_cast<uint64_t>(layout_.state_bytes(i));
+        memory.full_state += static_cast<uint64_t>(std::popcount(layout_.needed_states(i))) *
+                             static_cast<uint64_t>(layout_.state_bytes(i, param.count));
     }
     return memory;
 }

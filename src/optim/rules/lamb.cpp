@@ -86,6 +86,7 @@ Rule lamb_rule() {
     rule.hypers = {{"lr", 1e-3},  {"beta1", 0.9},         {"beta2", 0.999},
                    {"eps", 1e-6}, {"weight_decay", 1e-2}, {"maximize", 0, true}};
     rule.states = {"exp_avg", "exp_avg_sq"};
+    rule.per_tensor = true;
     rule.counts_steps = true;
     rule.check = check;
     rule.apply = walk<Lamb>;
