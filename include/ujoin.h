@@ -888,9 +888,8 @@ enum ujoin_optimizer_value {
 /** How parameters are given to ranks. Element by element, rules give the same bits with either, and on any number of ranks. */
 typedef int32_t ujoin_partition;
 enum ujoin_partition_value {
-    UJOIN_PARTITION_PARAMETERS =
-        1, /**< whole ones, largest first, to the rank with the fewest elements: PyTorch's (default) */
-    UJOIN_PARTITION_ELEMENTS = 2 /**< each param group end to end, cut at cache lines: within one of equal parts */
+    UJOIN_PARTITION_PARAMETERS = 1, /**< whole, largest first, to the rank with the fewest elements: PyTorch's (default) */
+    UJOIN_PARTITION_ELEMENTS = 2    /**< each param group end to end, cut at cache lines: within one of equal parts */
 };
 
 /** What a rule of the program's own updates: a parameter, or a piece of one, that this rank owns. */
@@ -949,6 +948,8 @@ typedef struct ujoin_zero_options {
     int32_t stochastic_rounding; /**< of bf16 without a master copy: up or down at random, right on average */
     ujoin_partition partition;
     int64_t consolidate_timeout_ms; /**< of zero_consolidate_state_dict, without progress; default: the group's timeout */
+    int32_t bucket_view;            /**< parameters move into the library's memory, side by side: see zero_param_data */
+    int32_t reserved;
 } ujoin_zero_options;
 
 /** Options of zero_step; all but the closure must be the same on every rank. */
@@ -970,7 +971,7 @@ typedef struct ujoin_zero_memory {
     uint64_t parameters; /**< the program's */
     uint64_t gradients;  /**< the program's, of parameters that have one */
     uint64_t state;      /**< of this rank's shard, master copies included, as it is now */
-    uint64_t buffers;    /**< what a step needs beside that */
+    uint64_t buffers;    /**< what a step needs beside that, and the memory of bucket_view */
     uint64_t full_state; /**< state of all parameters with every step made: what an unsharded optimizer holds */
 } ujoin_zero_memory;
 
@@ -1062,6 +1063,15 @@ UJOIN_API ujoin_status zero_set_hyper(ujoin_zero *zero, int32_t group, const cha
 UJOIN_API ujoin_status zero_get_hyper(const ujoin_zero *zero, int32_t group, const char *name, double *out_value);
 
 /**
+ * Where parameter `index` lies. With bucket_view that is the library's memory from zero_create (zero_add_param_group) on,
+ * with the same value: a rank's parameters lie end to end there and are sent as one range. A frozen parameter leaves that
+ * memory for the program's own, with its value, and comes back when it is trained again. The library's memory ends with
+ * the optimizer: take the values before. Without bucket_view it is always the program's own. NULL: no such parameter.
+ * @local @since 0.1
+ */
+UJOIN_API void *zero_param_data(ujoin_zero *zero, size_t index);
+
+/**
  * Where the gradient of parameter `index` lies from now on; NULL: it has none, and the parameter is
  * skipped.
  * @local @since 0.1
@@ -1070,7 +1080,7 @@ UJOIN_API ujoin_status zero_set_gradient(ujoin_zero *zero, size_t index, void *g
 
 /**
  * Freezes a parameter (1) or trains it again (0) from the next step on; its state is kept. The same on every rank: the step
- * compares.
+ * compares. With bucket_view the parameter moves: see zero_param_data.
  * @local @since 0.1
  */
 UJOIN_API ujoin_status zero_set_frozen(ujoin_zero *zero, size_t index, int32_t frozen);

@@ -80,6 +80,7 @@ ZeroOptions read_partition(const ujoin_zero_options &given) {
     options.seed = given.seed;
     options.partition =
         api::choice(given.partition, UJOIN_PARTITION_PARAMETERS, UJOIN_PARTITION_ELEMENTS, "options.partition");
+    options.bucket_view = api::flag(given.bucket_view, "options.bucket_view");
     options.compare_values = wants_detail();
     if (options.stochastic_rounding && options.master_copies)
         fail_invalid("options.stochastic_rounding needs options.no_master_copy: a master copy is rounded to nearest");
@@ -199,6 +200,10 @@ ujoin_status zero_get_hyper(const ujoin_zero *zero, int32_t group, const char *n
         if (!out_value) fail_invalid("out_value is NULL");
         *out_value = object.get_hyper(group, name);
     });
+}
+
+void *zero_param_data(ujoin_zero *zero, size_t index) {
+    return api::guard_value<void *>("zero_param_data", nullptr, [&] { return api::use(zero, "zero")->param_data(index); });
 }
 
 ujoin_status zero_set_gradient(ujoin_zero *zero, size_t index, void *grad) {

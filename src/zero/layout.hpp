@@ -18,6 +18,7 @@ struct ZeroOptions {
     bool stochastic_rounding = false;
     uint64_t seed = 0;
     ujoin_partition partition = UJOIN_PARTITION_PARAMETERS;
+    bool bucket_view = false;    ///< trained parameters lie in memory of the library's
     bool compare_values = false; ///< UJOIN_DEBUG=detail
 };
 

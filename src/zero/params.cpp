@@ -54,7 +54,7 @@ void read_memory(const ujoin_param &given, const std::string &where, ZeroParam &
     if (!given.data && param.count != 0) fail_invalid(where, ".data is NULL, but it has ", param.count, " elements");
     if (!aligned(given.data, param.dtype))
         fail_invalid(where, ".data is not aligned to the ", dtype_size(param.dtype), " bytes of ", dtype_name(param.dtype));
-    param.data = static_cast<std::byte *>(given.data);
+    param.data = param.home = static_cast<std::byte *>(given.data);
     check_gradient(param, given.grad);
     param.grad = given.grad;
 }
@@ -65,9 +65,9 @@ void check_overlap(const std::vector<ZeroParam> &known, const std::vector<ZeroPa
     for (const std::vector<ZeroParam> *list : {&known, &added})
         for (const ZeroParam &param : *list)
             if (param.bytes != 0) order.push_back(&param);
-    std::sort(order.begin(), order.end(), [](const ZeroParam *a, const ZeroParam *b) { return a->data < b->data; });
+    std::sort(order.begin(), order.end(), [](const ZeroParam *a, const ZeroParam *b) { return a->home < b->home; });
     for (size_t i = 1; i < order.size(); i++)
-        if (order[i - 1]->data + order[i - 1]->bytes > order[i]->data)
+        if (order[i - 1]->home + order[i - 1]->bytes > order[i]->home)
             fail_invalid("parameters \"", order[i - 1]->name, "\" and \"", order[i]->name, "\" share memory; give it once");
 }
 

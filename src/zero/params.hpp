@@ -9,10 +9,12 @@
 
 namespace ujoin {
 
-/// A parameter as zero knows it. `data` and `grad` are the program's memory.
+/// A parameter as zero knows it. `home` and `grad` are the program's memory.
 struct ZeroParam {
     std::string name;
-    std::byte *data = nullptr;
+    std::byte *data = nullptr; ///< where it lies now: `home` or `view`
+    std::byte *home = nullptr;
+    std::byte *view = nullptr; ///< its place in the library's memory, if it has one
     void *grad = nullptr;
     size_t count = 0;
     size_t bytes = 0;

@@ -35,13 +35,20 @@ const std::shared_ptr<Joinable> &Zero::joinable() {
 
 void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_hyper *hyper, size_t hyper_count) {
     std::optional<Layout> next;
+    ParamViews::Block block;
     together(*group_, [&] {
         next = layout_.with_group(read_params(params, count, layout_.params),
                                   optim::with_hyper(*layout_.rule, config_.defaults, hyper, hyper_count));
         states_.reserve(next->params.size());
+        if (config_.options.bucket_view) block = ParamViews::place(*next, layout_.params.size());
+        views_.reserve();
     });
     check_same(*group_, next->facts_of_group(static_cast<int32_t>(layout_.hypers.size())));
+    const size_t first = layout_.params.size();
     layout_ = std::move(*next);
+    views_.keep(std::move(block));
+    for (size_t i = first; i < layout_.params.size(); i++)
+        if (layout_.params[i].view) ParamViews::copy_in(layout_.params[i]);
     states_.resize(layout_.params.size());
     drop_consolidated();
 }
@@ -97,9 +104,28 @@ void Zero::set_frozen(size_t index, bool frozen) {
     ZeroParam &param = param_at(index);
     if (param.frozen == frozen) return;
     layout_.segments.reserve(layout_.partition.pieces().size());
+    if (config_.options.bucket_view) {
+        if (!frozen && !param.view) give_view(param);
+        if (frozen) {
+            ParamViews::copy_out(param);
+        } else {
+            ParamViews::copy_in(param);
+        }
+        param.data = frozen ? param.home : param.view;
+    }
     param.frozen = frozen;
     layout_.arrange();
 }
+
+/// For a parameter that was frozen when it came.
+void Zero::give_view(ZeroParam &param) {
+    ParamViews::Block block(param.bytes);
+    views_.reserve();
+    param.view = block.begin();
+    views_.keep(std::move(block));
+}
+
+void *Zero::param_data(size_t index) const { return index < layout_.params.size() ? layout_.params[index].data : nullptr; }
 
 void Zero::clear_gradients() {
     for (const ZeroParam &param : layout_.params)
@@ -110,6 +136,7 @@ ujoin_zero_memory Zero::memory() const {
     ujoin_zero_memory memory{};
     memory.buffers = layout_.segments.size() * sizeof(Segment) + parts_.size() * sizeof(double) +
                      (layout_.offsets.size() + layout_.numbers_of.size()) * sizeof(size_t);
+    memory.buffers += views_.bytes();
     for (size_t i = 0; i < layout_.params.size(); i++) {
         const ZeroParam &param = layout_.params[i];
         memory.parameters += param.bytes;
