@@ -242,8 +242,8 @@ type Partition int32
 
 // The values of Partition.
 const (
-	// PartitionParameters is UJOIN_PARTITION_PARAMETERS: whole ones, largest first, to the rank with the fewest
-	// elements: PyTorch's (default)
+	// PartitionParameters is UJOIN_PARTITION_PARAMETERS: whole, largest first, to the rank with the fewest elements:
+	// PyTorch's (default)
 	PartitionParameters Partition = 1
 	// PartitionElements is UJOIN_PARTITION_ELEMENTS: each param group end to end, cut at cache lines: within one of
 	// equal parts.

@@ -303,6 +303,8 @@ static void print_ujoin_zero_options(void) {
     FIELD(ujoin_zero_options, stochastic_rounding);
     FIELD(ujoin_zero_options, partition);
     FIELD(ujoin_zero_options, consolidate_timeout_ms);
+    FIELD(ujoin_zero_options, bucket_view);
+    FIELD(ujoin_zero_options, reserved);
 }
 static void print_ujoin_step_options(void) {
     TYPE("ujoin_step_options", ujoin_step_options);

@@ -367,6 +367,12 @@ fn main() {
         offset_of!(ujoin_zero_options, consolidate_timeout_ms),
         |s: &ujoin_zero_options| &s.consolidate_timeout_ms,
     );
+    field("ujoin_zero_options.bucket_view", offset_of!(ujoin_zero_options, bucket_view), |s: &ujoin_zero_options| {
+        &s.bucket_view
+    });
+    field("ujoin_zero_options.reserved", offset_of!(ujoin_zero_options, reserved), |s: &ujoin_zero_options| {
+        &s.reserved
+    });
     kind::<ujoin_step_options>("ujoin_step_options");
     field("ujoin_step_options.size", offset_of!(ujoin_step_options, size), |s: &ujoin_step_options| &s.size);
     field("ujoin_step_options.closure", offset_of!(ujoin_step_options, closure), |s: &ujoin_step_options| &s.closure);

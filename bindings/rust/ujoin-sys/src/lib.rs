@@ -912,7 +912,7 @@ pub const UJOIN_OPTIMIZER_LION: ujoin_optimizer = 13;
 pub type ujoin_partition = i32;
 
 // enum ujoin_partition_value
-/// whole ones, largest first, to the rank with the fewest elements: PyTorch's (default)
+/// whole, largest first, to the rank with the fewest elements: PyTorch's (default)
 pub const UJOIN_PARTITION_PARAMETERS: ujoin_partition = 1;
 /// each param group end to end, cut at cache lines: within one of equal parts
 pub const UJOIN_PARTITION_ELEMENTS: ujoin_partition = 2;
@@ -1056,6 +1056,9 @@ pub struct ujoin_zero_options {
     pub partition: ujoin_partition,
     /// of zero_consolidate_state_dict, without progress; default: the group's timeout
     pub consolidate_timeout_ms: i64,
+    /// parameters move into the library's memory, side by side: see zero_param_data
+    pub bucket_view: i32,
+    pub reserved: i32,
 }
 impl ujoin_zero_options {
     /// All zero, but for `size`: every field has its default.
@@ -1074,6 +1077,8 @@ impl ujoin_zero_options {
             stochastic_rounding: 0,
             partition: 0,
             consolidate_timeout_ms: 0,
+            bucket_view: 0,
+            reserved: 0,
         }
     }
 }
@@ -1136,7 +1141,7 @@ pub struct ujoin_zero_memory {
     pub gradients: u64,
     /// of this rank's shard, master copies included, as it is now
     pub state: u64,
-    /// what a step needs beside that
+    /// what a step needs beside that, and the memory of bucket_view
     pub buffers: u64,
     /// state of all parameters with every step made: what an unsharded optimizer holds
     pub full_state: u64,
@@ -2314,13 +2319,22 @@ unsafe extern "C" {
         out_value: *mut f64,
     ) -> ujoin_status;
 
+    /// Where parameter `index` lies. With bucket_view that is the library's memory from zero_create
+    /// (zero_add_param_group) on, with the same value: a rank's parameters lie end to end there and are sent as one
+    /// range. A frozen parameter leaves that memory for the program's own, with its value, and comes back when it is
+    /// trained again. The library's memory ends with the optimizer: take the values before. Without bucket_view it is
+    /// always the program's own. NULL: no such parameter.
+    ///
+    /// `@local` since 0.1
+    pub fn zero_param_data(zero: *mut ujoin_zero, index: usize) -> *mut c_void;
+
     /// Where the gradient of parameter `index` lies from now on; NULL: it has none, and the parameter is skipped.
     ///
     /// `@local` since 0.1
     pub fn zero_set_gradient(zero: *mut ujoin_zero, index: usize, grad: *mut c_void) -> ujoin_status;
 
     /// Freezes a parameter (1) or trains it again (0) from the next step on; its state is kept. The same on every
-    /// rank: the step compares.
+    /// rank: the step compares. With bucket_view the parameter moves: see zero_param_data.
     ///
     /// `@local` since 0.1
     pub fn zero_set_frozen(zero: *mut ujoin_zero, index: usize, frozen: i32) -> ujoin_status;
