@@ -39,7 +39,8 @@
  *             struct: 0 = default, UJOIN_NEVER, UJOIN_NOW. UJOIN_PENDING: this wait ran out, the object lives on.
  *             UJOIN_E_TIMEOUT: the operation's own deadline passed, it is dead, and the text names who is missing.
  *             A bare collective has 10 minutes (UJOIN_TIMEOUT_MS, group, operation), from its first rank's entry. What
- *             ddp, zero and a join context issue has no deadline: liveness, abort, and their optional idle_timeout_ms.
+ *             ddp, zero and a join context issue has no deadline: liveness, abort, and their optional idle_timeout_ms (but
+ *             zero_consolidate_state_dict: as a bare collective, unless it has one of its own).
  *
  * THREADS     Any thread, one call at a time per handle; *_abort, *_test and the ujoin_last_* functions are free of that
  *             limit. Tags: @local concerns this process alone; @collective must be called by every rank of the group, in
@@ -867,7 +868,7 @@ UJOIN_API void ujoin_ddp_destroy(ujoin_ddp *ddp);
 /* ======================================================================================== Zero: sharded optimizer == */
 
 /** Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults where it has them. All but LAMB work
-    element by element. LAMB's trust ratio |p| / |update| is that of a whole parameter, which one rank owns. */
+    element by element. LAMB's trust ratio |p| / |update| is that of a whole parameter, which one rank must own. */
 typedef int32_t ujoin_optimizer;
 enum ujoin_optimizer_value {
     UJOIN_OPTIMIZER_CUSTOM = 1,   /**< ujoin_zero_options.rule */
@@ -883,6 +884,13 @@ enum ujoin_optimizer_value {
     UJOIN_OPTIMIZER_RPROP = 11,   /**< (lr, etaminus, etaplus, step_min, step_max, maximize) */
     UJOIN_OPTIMIZER_LAMB = 12,    /**< (lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 0.01, maximize) */
     UJOIN_OPTIMIZER_LION = 13     /**< (lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0, maximize) */
+};
+
+/** How parameters are given to ranks. Element by element, rules give the same bits with either, and on any number of ranks. */
+typedef int32_t ujoin_partition;
+enum ujoin_partition_value {
+    UJOIN_PARTITION_PARAMETERS = 1, /**< whole, largest first, to the rank with the fewest elements: PyTorch's (default) */
+    UJOIN_PARTITION_ELEMENTS = 2    /**< each param group end to end, cut at cache lines: within one of equal parts */
 };
 
 /** What a rule of the program's own updates: a parameter, or a piece of one, that this rank owns. */
@@ -922,6 +930,8 @@ typedef struct ujoin_rule {
     size_t hyper_count;
     void *user_data;
     ujoin_destroy_fn destroy; /**< given user_data, also if zero_create fails */
+    int32_t per_tensor;       /**< needs whole parameters (a norm, a shape): refused with UJOIN_PARTITION_ELEMENTS */
+    int32_t reserved;
 } ujoin_rule;
 
 /** Options of zero_create. */
@@ -937,6 +947,9 @@ typedef struct ujoin_zero_options {
     int32_t balance_trainable;   /**< frozen parameters do not count in the balance */
     int32_t no_master_copy;      /**< 16-bit parameters are updated without an f32 copy of their values */
     int32_t stochastic_rounding; /**< of bf16 without a master copy: up or down at random, right on average */
+    ujoin_partition partition;
+    int64_t consolidate_timeout_ms; /**< of zero_consolidate_state_dict, without progress; default: the group's timeout */
+    int32_t bucket_view;            /**< parameters move into the library's memory, side by side: see zero_param_data */
     int32_t reserved;
 } ujoin_zero_options;
 
@@ -959,7 +972,7 @@ typedef struct ujoin_zero_memory {
     uint64_t parameters; /**< the program's */
     uint64_t gradients;  /**< the program's, of parameters that have one */
     uint64_t state;      /**< of this rank's shard, master copies included, as it is now */
-    uint64_t buffers;    /**< what a step needs beside that */
+    uint64_t buffers;    /**< what a step needs beside that, and the memory of bucket_view */
     uint64_t full_state; /**< state of all parameters with every step made: what an unsharded optimizer holds */
 } ujoin_zero_memory;
 
@@ -989,10 +1002,11 @@ typedef struct ujoin_save_options {
 
 /**
  * Makes an optimizer whose state is sharded over the group. Parameters and gradients are borrowed until `release`; each may
- * have any floating-point type. State of 16-bit parameters is f32. Whole parameters, largest first, go to the rank with
- * the fewest elements so far; the ranks check that they agree. UJOIN_E_INVALID: no parameters, two with one name, an
- * unknown hyper-parameter (the known ones are listed). UJOIN_E_MISMATCH: ranks differ. With UJOIN_DEBUG=detail each step
- * compares the parameters' values on all ranks before it begins.
+ * have any floating-point type. State of 16-bit parameters is f32. Who owns what follows from sizes and order alone (see
+ * ujoin_partition); the ranks check that they agree. UJOIN_E_INVALID: no parameters, two with one name, an unknown
+ * hyper-parameter (the known ones are listed). UJOIN_E_UNSUPPORTED: UJOIN_PARTITION_ELEMENTS with a rule that needs whole
+ * parameters. UJOIN_E_MISMATCH: ranks differ. With UJOIN_DEBUG=detail each step compares the parameters' values on all
+ * ranks before it begins.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_create(ujoin_group *group, ujoin_optimizer optimizer, const ujoin_param *params, size_t count,
@@ -1050,6 +1064,15 @@ UJOIN_API ujoin_status zero_set_hyper(ujoin_zero *zero, int32_t group, const cha
 UJOIN_API ujoin_status zero_get_hyper(const ujoin_zero *zero, int32_t group, const char *name, double *out_value);
 
 /**
+ * Where parameter `index` lies. With bucket_view that is the library's memory from zero_create (zero_add_param_group) on,
+ * with the same value: a rank's parameters lie end to end there and are sent as one range. A frozen parameter leaves that
+ * memory for the program's own, with its value, and comes back when it is trained again. The library's memory ends with
+ * the optimizer: take the values before. Without bucket_view it is always the program's own. NULL: no such parameter.
+ * @local @since 0.1
+ */
+UJOIN_API void *zero_param_data(ujoin_zero *zero, size_t index);
+
+/**
  * Where the gradient of parameter `index` lies from now on; NULL: it has none, and the parameter is
  * skipped.
  * @local @since 0.1
@@ -1058,7 +1081,7 @@ UJOIN_API ujoin_status zero_set_gradient(ujoin_zero *zero, size_t index, void *g
 
 /**
  * Freezes a parameter (1) or trains it again (0) from the next step on; its state is kept. The same on every rank: the step
- * compares.
+ * compares. With bucket_view the parameter moves: see zero_param_data.
  * @local @since 0.1
  */
 UJOIN_API ujoin_status zero_set_frozen(ujoin_zero *zero, size_t index, int32_t frozen);
@@ -1079,15 +1102,18 @@ UJOIN_API ujoin_status zero_clip_grad_norm(ujoin_zero *zero, double max_norm, do
 UJOIN_API ujoin_status zero_clear_gradients(ujoin_zero *zero);
 
 /**
- * Sends every rank's state to rank `to`, its own shard only, in chunks; zero_state_dict then gives it there, as it was at
- * this call. Other ranks need a chunk of memory more, not the state.
+ * Brings all state together on rank `to`, where zero_state_dict then gives it until the next step or load. Every other
+ * rank sends its own shard, once and in chunks, and needs no memory for it; rank `to` needs memory for the whole state, of
+ * which zero_state_dict makes no second copy. It ends in a whole list or in an error, on every rank: UJOIN_E_TIMEOUT names
+ * the ranks that have not come, or stand still, for consolidate_timeout_ms. The optimizer stays as it is.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_consolidate_state_dict(ujoin_zero *zero, int32_t to);
 
 /**
- * The consolidated state as a list of its own (a copy): tensors by parameter and state name, step counts and
- * hyper-parameters as numbers. UJOIN_E_STATE: nothing was consolidated to this rank.
+ * The consolidated state as a list of its own, which stays as it is: tensors by parameter and state name, step counts and
+ * hyper-parameters as numbers. UJOIN_E_STATE: nothing was consolidated to this rank, or a step, a load or a new param group
+ * has come after it. Never a part of the state.
  * @local @since 0.1
  */
 UJOIN_API ujoin_status zero_state_dict(ujoin_zero *zero, ujoin_state **out);
@@ -1103,13 +1129,14 @@ UJOIN_API ujoin_status zero_load_state_dict(ujoin_zero *zero, const ujoin_state 
  * Saves for any number of ranks. Until the index is renamed, after every file is on the disk, what was there before
  * stays whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by all ranks. In a
  * directory index.json names all other files; those of earlier saves are removed last. All are safetensors:
- * state/<key>/<parameter> and program/<kind>/<key> in that of a rank, the parameters' names in that of the parameters.
+ * state/<key>/<parameter> and program/<kind>/<key> in that of a rank (a piece of a parameter has one dimension; the index
+ * has the pieces), the parameters' names in that of the parameters.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_save(ujoin_zero *zero, const char *path, const ujoin_save_options *options);
 
 /**
- * Loads what zero_save wrote, by any number of ranks; mends a broken object if state and parameters are loaded. `out` (may
+ * Loads what zero_save wrote, by any number of ranks and with either partition; mends a broken object if state and parameters are loaded. `out` (may
  * be NULL) receives the own items of the rank of this number, or of rank 0 if so many did not save. Every length and name
  * is checked before use: UJOIN_E_MISMATCH says what is wrong with which file, and nothing was changed.
  * @collective @blocking @since 0.1

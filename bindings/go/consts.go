@@ -202,7 +202,7 @@ const (
 
 // Optimizer is ujoin_optimizer: Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults
 // where it has them. All but LAMB work element by element. LAMB's trust ratio |p| / |update| is that of a whole
-// parameter, which one rank owns.
+// parameter, which one rank must own.
 type Optimizer int32
 
 // The values of Optimizer.
@@ -234,6 +234,20 @@ const (
 	OptimizerLamb Optimizer = 12
 	// OptimizerLion is UJOIN_OPTIMIZER_LION: (lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0, maximize)
 	OptimizerLion Optimizer = 13
+)
+
+// Partition is ujoin_partition: How parameters are given to ranks. Element by element, rules give the same bits with
+// either, and on any number of ranks.
+type Partition int32
+
+// The values of Partition.
+const (
+	// PartitionParameters is UJOIN_PARTITION_PARAMETERS: whole, largest first, to the rank with the fewest elements:
+	// PyTorch's (default)
+	PartitionParameters Partition = 1
+	// PartitionElements is UJOIN_PARTITION_ELEMENTS: each param group end to end, cut at cache lines: within one of
+	// equal parts.
+	PartitionElements Partition = 2
 )
 
 // SavePart is enum ujoin_save_part: What zero_save writes and zero_load reads (bits); 0 = the optimizer's state.

@@ -86,6 +86,7 @@ var reached = map[string][]any{
 	"zero_hyper_name":             {(*ujoin.Zero).HyperNames},
 	"zero_set_hyper":              {(*ujoin.Zero).SetHyper},
 	"zero_get_hyper":              {(*ujoin.Zero).Hyper},
+	"zero_param_data":             {ujoin.ParamData[float64]},
 	"zero_set_gradient":           {ujoin.SetGradient[float64]},
 	"zero_set_frozen":             {(*ujoin.Zero).SetFrozen, ujoin.Param.Frozen},
 	"zero_clip_grad_norm":         {(*ujoin.Zero).ClipGradNorm},

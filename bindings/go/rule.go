@@ -185,6 +185,8 @@ type CustomRule struct {
 	Init   func(args RuleArgs) error // before a parameter's first update: fills its state; nil: zeros
 	States []string                  // names, as in saved state: "exp_avg", ...; at most 8
 	Hyper  []Hyper                   // names and defaults; ZeroOptions.Hyper sets others
+
+	PerTensor bool // needs whole parameters (a norm, a shape): refused with PartitionElements
 }
 
 // RuleArgs is what a rule updates: a parameter, or a piece of one, that this rank owns. Good for the call; RuleArrays has
@@ -229,6 +231,7 @@ type ownRule struct {
 	hyperNames  []byte
 	hyperValues []float64
 	funcs       cujoin.RuleFuncs
+	perTensor   bool
 }
 
 func ownRuleOf(op string, rule Rule) (ownRule, error) {
@@ -242,7 +245,7 @@ func ownRuleOf(op string, rule Rule) (ownRule, error) {
 	if r.Step == nil {
 		return ownRule{}, failed(StatusInvalid, op, "the rule's Step is nil")
 	}
-	own := ownRule{given: true, name: r.Name, states: block(r.States), hyperValues: []float64{}}
+	own := ownRule{given: true, name: r.Name, states: block(r.States), hyperValues: []float64{}, perTensor: r.PerTensor}
 	names := []string{}
 	for _, hyper := range r.Hyper {
 		names, own.hyperValues = append(names, hyper.Name), append(own.hyperValues, hyper.Value)

@@ -22,6 +22,10 @@ type ZeroOptions struct {
 	BalanceTrainable   bool   // frozen parameters do not count in the balance
 	NoMasterCopy       bool   // 16-bit parameters are updated without a float32 copy of their values
 	StochasticRounding bool   // of BFloat16 without a master copy: up or down at random, right on average
+
+	Partition          Partition     // default PartitionParameters
+	BucketView         bool          // parameters move into the library's memory, side by side: see ParamData
+	ConsolidateTimeout time.Duration // of ConsolidateStateDict, without progress; default: the group's
 }
 
 // Zero is an optimizer whose state is sharded over the group.
@@ -60,9 +64,9 @@ func (p *zeroPins) release() {
 }
 
 // NewZero makes an optimizer whose state is sharded over the group. Parameters and gradients, of any floating-point type,
-// stay pinned until some time after Close; state of 16-bit parameters is float32. Whole parameters, largest first, go to
-// the rank with the fewest elements so far. Collective. ErrInvalid: no parameters, two with one name, an unknown
-// hyper-parameter; ErrMismatch: ranks differ.
+// stay pinned until some time after Close; state of 16-bit parameters is float32. Collective. ErrInvalid: no
+// parameters, two with one name, an unknown hyper-parameter; ErrUnsupported: PartitionElements with a rule that needs whole
+// parameters; ErrMismatch: ranks differ.
 func NewZero(g *Group, rule Rule, params []Param, options *ZeroOptions) (*Zero, error) {
 	return NewZeroContext(context.Background(), g, rule, params, options)
 }
@@ -101,7 +105,8 @@ func NewZeroContext(ctx context.Context, g *Group, rule Rule, params []Param, op
 	pins := &zeroPins{grads: map[int]*runtime.Pinner{}}
 	pins.add(params)
 	facts := []int64{millisOption(o.IdleTimeout), int64(o.Seed), flag(o.BalanceTrainable), flag(o.NoMasterCopy),
-		flag(o.StochasticRounding)}
+		flag(o.StochasticRounding), int64(o.Partition), millisOption(o.ConsolidateTimeout), flag(o.BucketView),
+		flag(own.perTensor)}
 	pointer := new(uintptr)
 	f := cujoin.ZeroCreate(g.r.pointer, int(optimizer), int64(a.count), address(a.names), address(a.data), address(a.grad),
 		address(a.facts), address(a.shapes), address(names), address(numbers), int64(len(values)),
@@ -240,7 +245,7 @@ type ZeroMemory struct {
 	Parameters uint64 // the program's
 	Gradients  uint64 // the program's, of parameters that have one
 	State      uint64 // of this rank's shard, master copies included, as it is now
-	Buffers    uint64 // what a step needs beside that
+	Buffers    uint64 // what a step needs beside that, and the memory of BucketView
 	FullState  uint64 // state of all parameters with every step made: what an unsharded optimizer holds
 }
 
@@ -323,6 +328,30 @@ func (z *Zero) Hyper(group int, name string) (float64, error) {
 	return *value, err
 }
 
+// ParamData is where parameter i lies: with BucketView in the library's memory while it is trained, which is there only as
+// long as the Zero is not closed and not collected, and in the program's while it is frozen; else always in the program's.
+// ErrInvalid: no such parameter, or of another type.
+func ParamData[T Float](z *Zero, i int) ([]T, error) {
+	const op = "ParamData"
+	if err := z.r.enter(op); err != nil {
+		return nil, err
+	}
+	defer z.r.leave()
+	if i < 0 || i >= len(z.types) {
+		return nil, failed(StatusInvalid, op, fmt.Sprintf("index is %d, there are %d parameters", i, len(z.types)))
+	}
+	pointer := new(unsafe.Pointer)
+	cujoin.ZeroParamData(z.r.pointer, int64(i), unsafe.Pointer(pointer))
+	if *pointer == nil {
+		return nil, nil
+	}
+	data, fits := slice[T](*pointer, z.types[i].count, z.types[i].dtype)
+	if !fits {
+		return nil, failed(StatusInvalid, op, fmt.Sprintf("parameter %d is of type %d, not %T", i, z.types[i].dtype, *new(T)))
+	}
+	return data, nil
+}
+
 // SetGradient says where the gradient of parameter i lies from now on, until the next SetGradient or the end; nil: it has
 // none, and the parameter is skipped.
 func SetGradient[T Float](z *Zero, i int, grad []T) error {
@@ -365,15 +394,17 @@ func (z *Zero) ClearGradients() error {
 	return z.alone("Zero.ClearGradients", func() *cujoin.Failure { return cujoin.ZeroClearGradients(z.r.pointer) })
 }
 
-// ConsolidateStateDict sends every rank's state to rank `to`, in chunks; StateDict then gives it there. Collective.
+// ConsolidateStateDict brings all state together on rank `to`, where StateDict then gives it until the next step or load.
+// The others send their shards, once, and need no memory for it. Collective. ErrTimeout names those that did not come.
 func (z *Zero) ConsolidateStateDict(ctx context.Context, to int) error {
 	return z.waiting(ctx, "Zero.ConsolidateStateDict", plain, func(c call) *cujoin.Failure {
 		return cujoin.ZeroConsolidate(z.r.pointer, to, c.pointer())
 	})
 }
 
-// StateDict is the consolidated state, as it was at that call: tensors by parameter and state name, step counts and
-// hyper-parameters as numbers. ErrState: nothing was consolidated to this rank.
+// StateDict is the consolidated state, which stays as it is: tensors by parameter and state name, step counts and
+// hyper-parameters as numbers. ErrState: nothing was consolidated to this rank, or a step, a load or a new param group has
+// come after it.
 func (z *Zero) StateDict() (*State, error) {
 	pointer := new(uintptr)
 	err := z.alone("Zero.StateDict", func() *cujoin.Failure {

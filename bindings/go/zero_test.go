@@ -370,3 +370,81 @@ func TestTheCollectorClosesWhatIsForgotten(t *testing.T) {
 	}()
 	collected(t, "the end of parameters, gradients and hook", func() bool { return len(freed) == 3 })
 }
+
+func TestThePartitionByElementsGivesTheSameBits(t *testing.T) {
+	dir := t.TempDir()
+	ranks(t, 2, func(ctx context.Context, g *ujoin.Group) error {
+		train := func(partition ujoin.Partition) (*ujoin.Zero, []float32, error) {
+			w, grad := make([]float32, 1000), make([]float32, 1000)
+			z, err := ujoin.NewZero(g, ujoin.Adam{LR: 0.1}, []ujoin.Param{ujoin.NewParam("w", w, grad)},
+				&ujoin.ZeroOptions{Partition: partition, IdleTimeout: patience})
+			for step := 0; err == nil && step < 3; step++ {
+				for i := range grad {
+					grad[i] = float32(i%7) - float32(step)
+				}
+				_, err = z.StepUsing(ctx, ujoin.StepOptions{MaxNorm: 1})
+			}
+			return z, w, err
+		}
+		whole, want, err := train(ujoin.PartitionParameters)
+		parts, got, err2 := train(ujoin.PartitionElements)
+		if err = errors.Join(err, err2); err != nil || !slices.Equal(got, want) {
+			return fmt.Errorf("other values than with whole parameters: %w", err)
+		}
+		shards, err := parts.Shards()
+		if len(shards) != 2 || shards[0].Count != 496 || shards[1].Offset != 496 || shards[1].Rank != 1 {
+			return fmt.Errorf("shards are %+v: %w", shards, err)
+		}
+		path := filepath.Join(dir, "elements")
+		if err = errors.Join(err, parts.Save(ctx, path, nil)); err == nil {
+			_, err = whole.Load(ctx, path, nil)
+		}
+		for _, rule := range []ujoin.Rule{ujoin.LAMB{}, ujoin.CustomRule{Name: "own", PerTensor: true,
+			Step: func(ujoin.RuleArgs) error { return nil }}} {
+			_, refused := ujoin.NewZero(g, rule, []ujoin.Param{ujoin.NewParam("w", []float32{1}, []float32{1})},
+				&ujoin.ZeroOptions{Partition: ujoin.PartitionElements})
+			err = errors.Join(err, differs(refused, ujoin.ErrUnsupported, "needs whole parameters"))
+		}
+		return err
+	})
+}
+
+func TestParametersMoveIntoTheLibrarysMemory(t *testing.T) {
+	g := alone(t)
+	a, b := []float64{1, 2, 3}, []float64{4}
+	z, err := ujoin.NewZero(g, ujoin.SGD{LR: 0.5}, []ujoin.Param{ujoin.NewParam("a", a, []float64{1, 1, 1}),
+		ujoin.NewParam("b", b, []float64{1})}, &ujoin.ZeroOptions{BucketView: true})
+	ok(t, err)
+	dataA, err := ujoin.ParamData[float64](z, 0)
+	ok(t, err)
+	dataB, err := ujoin.ParamData[float64](z, 1)
+	ok(t, err)
+	if &dataA[0] == &a[0] || !slices.Equal(dataA, a) {
+		t.Errorf("a lies at its old place or is %v", dataA)
+	}
+	ok(t, z.Step())
+	if dataB[0] != 3.5 || b[0] != 4 {
+		t.Errorf("b is %v there and %v here", dataB, b)
+	}
+	ok(t, z.SetFrozen(1, true))
+	dataB, err = ujoin.ParamData[float64](z, 1)
+	ok(t, err)
+	if &dataB[0] != &b[0] || b[0] != 3.5 {
+		t.Errorf("b is frozen, but lies elsewhere or is %v", b)
+	}
+	_, err = ujoin.ParamData[float32](z, 0)
+	_, err2 := ujoin.ParamData[float64](z, 2)
+	ok(t, errors.Join(differs(err, ujoin.ErrInvalid, "type"), differs(err2, ujoin.ErrInvalid, "there are 2"), z.Close()))
+}
+
+func TestConsolidatedStateIsGivenUntilTheNextStep(t *testing.T) {
+	z, err := ujoin.NewZero(alone(t), ujoin.SGD{}, []ujoin.Param{ujoin.NewParam("w", []float64{1}, []float64{1})},
+		&ujoin.ZeroOptions{ConsolidateTimeout: patience})
+	ok(t, err)
+	ok(t, errors.Join(z.Step(), z.ConsolidateStateDict(context.Background(), 0)))
+	_, err = z.StateDict()
+	ok(t, err)
+	ok(t, z.Step())
+	_, err = z.StateDict()
+	ok(t, differs(err, ujoin.ErrState, "outdated"))
+}

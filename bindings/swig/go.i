@@ -59,7 +59,7 @@
 %flat(ujoin_ddp_get_report)
 %flat(zero_create) %flat(zero_step) %flat(zero_add_param_group) %flat(zero_get_hyper) %flat(zero_consolidate_state_dict)
 %flat(zero_state_dict) %flat(zero_load_state_dict) %flat(zero_save) %flat(zero_load) %flat(zero_get_shard)
-%flat(zero_clip_grad_norm) %flat(zero_get_memory) %flat(zero_schedule) %flat(zero_scaler_create) %flat(zero_scaler_get)
+%flat(zero_clip_grad_norm) %flat(zero_param_data) %flat(zero_get_memory) %flat(zero_schedule) %flat(zero_scaler_create) %flat(zero_scaler_get)
 %flat(ujoin_state_create) %flat(ujoin_state_set) %flat(ujoin_state_get) %flat(ujoin_state_find)
 %flat(pctx_parse_std) %flat(pctx_create) %flat(pctx_set_env) %flat(pctx_set_worker) %flat(pctx_start) %flat(pctx_wait)
 %flat(pctx_get_result) %flat(pctx_close) %flat(pctx_register) %flat(pctx_worker_main) %flat(pctx_return) %flat(pctx_record)
@@ -518,8 +518,9 @@ ujoin_status DDPReport(ujoin_ddp *ddp, void *facts, void *numbers) {
 }
 
 /* --------------------------------------------------------------------------------------------------------------- zero */
-/* facts of the options: idle time-out, seed, balance trainable, no master copy, stochastic rounding. rule_user 0: none of
- * the program's own; its hyper-parameters are in their order. The rule is owned from here on. */
+/* facts of the options: idle time-out, seed, balance trainable, no master copy, stochastic rounding, partition, time-out of
+ * consolidation, bucket view, rule per tensor. rule_user 0: none of the program's own; its hyper-parameters are in their
+ * order. The rule is owned from here on. */
 ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const void *names, void *data, void *grad,
                         const void *facts, const void *shapes, const void *hyper_names, const void *hyper_values,
                         size_t hyper_count, const void *options, const char *rule_name, const void *state_names,
@@ -540,7 +541,8 @@ ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const v
                        .hyper = rule_hyper,
                        .hyper_count = rule_hyper_count,
                        .user_data = (void *)rule_user,
-                       .destroy = release};
+                       .destroy = release,
+                       .per_tensor = (int32_t)o[8]};
     ujoin_zero_options given = {.size = sizeof given,
                                 .hyper = hyper,
                                 .hyper_count = hyper_count,
@@ -551,7 +553,10 @@ ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const v
                                 .seed = (uint64_t)o[1],
                                 .balance_trainable = (int32_t)o[2],
                                 .no_master_copy = (int32_t)o[3],
-                                .stochastic_rounding = (int32_t)o[4]};
+                                .stochastic_rounding = (int32_t)o[4],
+                                .partition = (int32_t)o[5],
+                                .consolidate_timeout_ms = o[6],
+                                .bucket_view = (int32_t)o[7]};
     int ready = params && hyper && rule_hyper && states;
     if (!ready) {
         release((void *)release_handle);
@@ -577,6 +582,7 @@ ujoin_status ZeroAddParamGroup(ujoin_zero *zero, size_t count, const void *names
     free(hyper);
     END(status);
 }
+void ZeroParamData(ujoin_zero *zero, size_t index, void *out) { *(void **)out = zero_param_data(zero, index); }
 /* closure_handle 0: none. numbers: max_norm, norm_type; NULL: neither. out_norm may be NULL. */
 ujoin_status ZeroStep(ujoin_zero *zero, uintptr_t closure_handle, ujoin_scaler *scaler, const void *numbers,
                       int skip_nonfinite, void *out_norm, void *call) {

@@ -287,6 +287,7 @@ UJOIN_FLAT_UNLOCKED(ujoin_ddp_create)
 UJOIN_FLAT(ujoin_ddp_set_comm_hook)
 UJOIN_FLAT(ujoin_ddp_set_buffer_hook)
 UJOIN_FLAT(ujoin_ddp_gradient)
+UJOIN_FLAT(zero_param_data)
 UJOIN_FLAT(ujoin_ddp_used)
 UJOIN_FLAT_UNLOCKED(zero_create)
 UJOIN_FLAT_UNLOCKED(zero_step)
@@ -462,7 +463,8 @@ static PyObject *py_ujoin_ddp_used(const ujoin_ddp *ddp) { return ujoin_py::ddp_
 // ---- optimizer
 static ujoin_status py_zero_create(ujoin_group *group, int32_t optimizer, ujoin_py::Hypers *hyper, int64_t idle_timeout_ms,
                                    ujoin_py::Rule *rule, uint64_t seed, bool balance_trainable, bool no_master_copy,
-                                   bool stochastic_rounding, ujoin_zero **out, ujoin_py::Params *new_params) {
+                                   bool stochastic_rounding, int32_t partition, int64_t consolidate_timeout_ms,
+                                   bool bucket_view, ujoin_zero **out, ujoin_py::Params *new_params) {
     ujoin_zero_options options{};
     options.size = sizeof options;
     options.hyper = hyper->data();
@@ -473,6 +475,9 @@ static ujoin_status py_zero_create(ujoin_group *group, int32_t optimizer, ujoin_
     options.balance_trainable = balance_trainable;
     options.no_master_copy = no_master_copy;
     options.stochastic_rounding = stochastic_rounding;
+    options.partition = partition;
+    options.consolidate_timeout_ms = consolidate_timeout_ms;
+    options.bucket_view = bucket_view;
     options.release = ujoin_py::give_back;
     options.release_data = new_params->lend();
     return zero_create(group, optimizer, new_params->data(), new_params->size(), &options, out);
@@ -495,6 +500,9 @@ static ujoin_status py_zero_add_param_group(ujoin_zero *zero, ujoin_py::Params *
 }
 static ujoin_status py_zero_set_gradient(ujoin_zero *zero, size_t index, ujoin_py::Memory *gradient) {
     return zero_set_gradient(zero, index, gradient->as_buffer().data);
+}
+static PyObject *py_zero_param_data(PyObject *zero, size_t index, size_t bytes) {
+    return ujoin_py::param_data(zero, index, bytes);
 }
 static ujoin_status py_zero_save(ujoin_zero *zero, const char *path, ujoin_state *optional, int32_t parts, bool no_sync) {
     ujoin_save_options options{};

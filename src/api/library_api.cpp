@@ -19,8 +19,8 @@ int32_t ujoin_abi_version(void) { return UJOIN_ABI_VERSION; }
 
 const char *ujoin_backends(void) {
     return api::guard_value<const char *>("ujoin_backends", "", [] {
-        static const std::string text = describe_backends();
-        return text.c_str();
+        static const auto *text = new std::string(describe_backends()); // never destroyed: the program keeps it
+        return text->c_str();
     });
 }
 

@@ -78,6 +78,9 @@ ZeroOptions read_partition(const ujoin_zero_options &given) {
     options.master_copies = !api::flag(given.no_master_copy, "options.no_master_copy");
     options.stochastic_rounding = api::flag(given.stochastic_rounding, "options.stochastic_rounding");
     options.seed = given.seed;
+    options.partition =
+        api::choice(given.partition, UJOIN_PARTITION_PARAMETERS, UJOIN_PARTITION_ELEMENTS, "options.partition");
+    options.bucket_view = api::flag(given.bucket_view, "options.bucket_view");
     options.compare_values = wants_detail();
     if (options.stochastic_rounding && options.master_copies)
         fail_invalid("options.stochastic_rounding needs options.no_master_copy: a master copy is rounded to nearest");
@@ -99,6 +102,8 @@ ZeroConfig read_config(ujoin_optimizer optimizer, const ujoin_zero_options *opti
     config.defaults = optim::with_hyper(*config.rule, optim::default_hyper(*config.rule), read.hyper, read.hyper_count);
     config.options = read_partition(read);
     config.idle_timeout_ms = duration_option(read.idle_timeout_ms, UJOIN_NEVER, "options.idle_timeout_ms");
+    duration_option(read.consolidate_timeout_ms, 0, "options.consolidate_timeout_ms");
+    config.consolidate_timeout_ms = read.consolidate_timeout_ms;
     return config;
 }
 
@@ -195,6 +200,10 @@ ujoin_status zero_get_hyper(const ujoin_zero *zero, int32_t group, const char *n
         if (!out_value) fail_invalid("out_value is NULL");
         *out_value = object.get_hyper(group, name);
     });
+}
+
+void *zero_param_data(ujoin_zero *zero, size_t index) {
+    return api::guard_value<void *>("zero_param_data", nullptr, [&] { return api::use(zero, "zero")->param_data(index); });
 }
 
 ujoin_status zero_set_gradient(ujoin_zero *zero, size_t index, void *grad) {

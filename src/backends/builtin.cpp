@@ -3,9 +3,10 @@
 
 namespace ujoin {
 
+/// Never destroyed: at the end of the process threads of the program may still be in here.
 const std::vector<BackendFactory> &backend_factories() {
-    static const std::vector<BackendFactory> factories = {self_backend(), local_backend(), shm_backend()};
-    return factories;
+    static const auto *factories = new std::vector<BackendFactory>{self_backend(), local_backend(), shm_backend()};
+    return *factories;
 }
 
 } // namespace ujoin

@@ -42,8 +42,8 @@ Group::~Group() {
         thread.join(); // idle: work in flight would keep the group alive
 }
 
-Deadline Group::bare_deadline(int64_t timeout_option) const {
-    return Deadline::in(duration_option(timeout_option, timeout_ms_, "timeout_ms"));
+int64_t Group::timeout_ms(int64_t timeout_option) const {
+    return duration_option(timeout_option, timeout_ms_, "timeout_ms");
 }
 
 void Group::check_usable() {
@@ -237,7 +237,7 @@ void Group::barrier() {
     run(op);
 }
 
-std::vector<std::string> Group::exchange(const std::string &mine) {
+std::vector<std::string> Group::exchange(const std::string &mine, const Deadline &deadline) {
     const auto ranks = static_cast<size_t>(size_);
     std::vector<uint64_t> sizes(ranks);
     const uint64_t own = mine.size();
@@ -247,23 +247,28 @@ std::vector<std::string> Group::exchange(const std::string &mine) {
     op.count = sizeof own;
     op.send = Memory(&own, sizeof own);
     op.recv = Memory(sizes.data(), ranks * sizeof own);
-    run(op);
+    run(op, deadline);
 
     std::vector<size_t> offsets(ranks + 1);
     for (size_t k = 0; k < ranks; k++) offsets[k + 1] = offsets[k] + sizes[k];
     std::string all(offsets[ranks], '\0');
-    mine.copy(all.data() + offsets[static_cast<size_t>(rank_)], mine.size());
-    all_gather_parts(Memory(all.data(), all.size()), offsets.data());
+    OpArgs parts;
+    parts.kind = OpKind::all_gather;
+    parts.count = all.size();
+    parts.send = Memory(mine.data(), mine.size());
+    parts.recv = Memory(all.data(), all.size());
+    parts.part_offsets = offsets.data();
+    run(parts, deadline);
 
     std::vector<std::string> result;
     for (size_t k = 0; k < ranks; k++) result.push_back(all.substr(offsets[k], sizes[k]));
     return result;
 }
 
-void Group::agree(const std::optional<Error> &error) {
+void Group::agree(const std::optional<Error> &error, const Deadline &deadline) {
     std::string mine;
     if (error) mine = cat(error->code(), " ", error->system_errno(), " ", error->text());
-    const std::vector<std::string> all = exchange(mine);
+    const std::vector<std::string> all = exchange(mine, deadline);
     std::vector<int32_t> ranks;
     std::string text;
     ujoin_status code = UJOIN_OK;

@@ -44,7 +44,8 @@ class Group : public std::enable_shared_from_this<Group> {
     Board &board() { return backend_->board(); }
 
     /// The deadline of a bare collective, from an option as in a struct.
-    Deadline bare_deadline(int64_t timeout_option) const;
+    Deadline bare_deadline(int64_t timeout_option) const { return Deadline::in(timeout_ms(timeout_option)); }
+    int64_t timeout_ms(int64_t timeout_option) const;
 
     /// Runs an operation now, after everything in flight. Throws; the group is broken then.
     void run(OpArgs &op, const Deadline &deadline = Deadline::never());
@@ -53,15 +54,15 @@ class Group : public std::enable_shared_from_this<Group> {
     /// The same with a deadline that runs from the moment at which everything before it is complete.
     std::shared_ptr<Work> submit_idle(const OpArgs &op, int64_t idle_timeout_ms, Release release = {});
 
-    // What the library's own parts use; no deadline: they end with the peers' lives.
+    // What the library's own parts use; without a deadline they end with the peers' lives.
     void all_gather_parts(const Memory &recv, const size_t *part_offsets, uint32_t digest = 0,
                           const char *digest_text = "");
     void broadcast(const Memory &memory, int32_t root);
     void barrier();
     /// Every rank's bytes, by rank; of any size.
-    std::vector<std::string> exchange(const std::string &mine);
+    std::vector<std::string> exchange(const std::string &mine, const Deadline &deadline = Deadline::never());
     /// Agrees on success: throws on every rank if `error` is set on any; the text names the ranks and their errors.
-    void agree(const std::optional<Error> &error);
+    void agree(const std::optional<Error> &error, const Deadline &deadline = Deadline::never());
 
     ujoin_status close(int64_t timeout_ms);
     void abort(const std::string &reason);

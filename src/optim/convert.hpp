@@ -68,7 +68,8 @@ UJOIN_INLINE void store_values(const Update &u, size_t offset, size_t count, con
     }
     BFloat16 *to = static_cast<BFloat16 *>(u.param) + offset;
     if (u.stochastic) {
-        for (size_t i = 0; i < count; i++) to[i] = round_stochastic(from[i], random_bits(u.random_key, offset + i));
+        for (size_t i = 0; i < count; i++)
+            to[i] = round_stochastic(from[i], random_bits(u.random_key, u.offset + offset + i));
     } else {
         for (size_t i = 0; i < count; i++) to[i] = BFloat16(from[i]);
     }

@@ -7,11 +7,12 @@
 namespace ujoin::optim {
 namespace {
 
+/// Never destroyed: at the end of the process threads of the program may still be in here.
 const std::vector<Rule> &rules() {
-    static const std::vector<Rule> list = {sgd_rule(),     adam_rule(),     adamw_rule(),  adagrad_rule(),
-                                           rmsprop_rule(), adadelta_rule(), adamax_rule(), nadam_rule(),
-                                           radam_rule(),   rprop_rule(),    lamb_rule(),   lion_rule()};
-    return list;
+    static const auto *list =
+        new std::vector<Rule>{sgd_rule(),    adam_rule(),  adamw_rule(), adagrad_rule(), rmsprop_rule(), adadelta_rule(),
+                              adamax_rule(), nadam_rule(), radam_rule(), rprop_rule(),   lamb_rule(),    lion_rule()};
+    return *list;
 }
 
 } // namespace
@@ -70,6 +71,14 @@ void at_least_zero(const char *name, double value) {
 
 void below_one(const char *name, double value) {
     if (!(value >= 0 && value < 1)) fail_invalid(name, " is ", value, "; it must be at least 0 and less than 1");
+}
+
+void check_like_adam(const Hyper &hyper) {
+    at_least_zero("lr", hyper[0]);
+    below_one("beta1", hyper[1]);
+    below_one("beta2", hyper[2]);
+    at_least_zero("eps", hyper[3]);
+    at_least_zero("weight_decay", hyper[4]);
 }
 
 } // namespace ujoin::optim

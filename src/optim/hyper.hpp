@@ -24,6 +24,7 @@ struct Rule {
     std::string name;
     std::vector<HyperSpec> hypers;
     std::vector<std::string> states; ///< names of the tensors that it keeps for a parameter, at most max_states
+    bool per_tensor = false;         ///< looks at a parameter as a whole: no part of it can be updated alone
     bool counts_steps = false;       ///< saves a number "step" for each parameter
     std::string number;              ///< name of one more number that it keeps for each parameter, 1 at first; "" = none
     /// Throws UJOIN_E_INVALID if the values make no sense. What concerns single values (finite, flags) is checked before.

@@ -2,39 +2,127 @@
 #include "optim/norm.hpp"
 #include "base/dtype.hpp"
 #include "optim/blocks.hpp"
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 
 namespace ujoin::optim {
 namespace {
 
-/// The largest magnitude. Without their sign, numbers are ordered like their bits, with infinity and NaN at the end.
-double largest(const double *data, size_t count, double so_far) {
-    uint64_t top = std::bit_cast<uint64_t>(so_far);
-    for (size_t i = 0; i < count; i++) top = std::max(top, std::bit_cast<uint64_t>(data[i]) & (~uint64_t{0} >> 1));
-    return std::bit_cast<double>(top);
+constexpr int block_level = 8;
+static_assert(norm_leaf << block_level == block_elements);
+
+/// Without their sign, numbers are ordered like their bits, with infinity and NaN at the end.
+double larger(double a, double b) { return std::bit_cast<uint64_t>(a) < std::bit_cast<uint64_t>(b) ? b : a; }
+
+/// What elements add to the norm, at most a block of them.
+void load_terms(ujoin_dtype dtype, const void *data, size_t at, size_t count, double p, double *terms) {
+    load(dtype, data, at, count, terms);
+    if (p == 2) {
+        for (size_t i = 0; i < count; i++) terms[i] *= terms[i];
+    } else if (p == 1 || std::isinf(p)) {
+        for (size_t i = 0; i < count; i++) terms[i] = std::abs(terms[i]);
+    } else {
+        for (size_t i = 0; i < count; i++) terms[i] = std::pow(std::abs(terms[i]), p);
+    }
 }
+
+/// Adds up the leaves of a block, in pairs and pairs of pairs; the first leaf is the sum then.
+void fold_block(double *terms, bool largest) {
+    as_constant(largest, [&](auto is_largest) {
+        for (size_t leaves = block_elements / norm_leaf / 2; leaves > 0; leaves /= 2)
+            for (size_t leaf = 0; leaf < leaves; leaf++)
+                for (size_t i = 0; i < norm_leaf; i++) {
+                    const double *pair = terms + 2 * leaf * norm_leaf + i;
+                    double &sum = terms[leaf * norm_leaf + i];
+                    if constexpr (decltype(is_largest)::value) {
+                        sum = larger(pair[0], pair[norm_leaf]);
+                    } else {
+                        sum = pair[0] + pair[norm_leaf];
+                    }
+                }
+    });
+}
+
+/// Calls visit(level) for the largest subtrees that cover so many leaves, from left to right.
+template <class Visit> void for_subtrees(size_t begin, size_t leaves, Visit &&visit) {
+    while (leaves > 0) {
+        const int largest = std::bit_width(leaves) - 1;
+        const int level = begin == 0 ? largest : std::min(largest, std::countr_zero(begin));
+        visit(level);
+        begin += size_t{1} << level;
+        leaves -= size_t{1} << level;
+    }
+}
+
+size_t leaves_of(size_t count) { return (count + norm_leaf - 1) / norm_leaf; }
 
 } // namespace
 
-double norm_part(ujoin_dtype dtype, const void *data, size_t count, double p) {
-    LaneSum sum;
-    double top = 0;
-    alignas(64) double block[block_elements];
-    for (size_t at = 0; at < count; at += block_elements) {
-        const size_t size = std::min(block_elements, count - at);
-        load(dtype, data, at, size, block);
-        if (p == 2) {
-            sum.add(size, [&](size_t i) { return block[i] * block[i]; });
-        } else if (p == 1) {
-            sum.add(size, [&](size_t i) { return std::abs(block[i]); });
-        } else if (std::isinf(p)) {
-            top = largest(block, size, top);
-        } else {
-            sum.add(size, [&](size_t i) { return std::pow(std::abs(block[i]), p); });
-        }
+void NormSum::add(ujoin_dtype dtype, const void *data, size_t count) {
+    alignas(64) double terms[block_elements];
+    for (size_t at = 0; at < count;) {
+        const bool whole_block = next_ % (block_elements / norm_leaf) == 0 && count - at >= block_elements;
+        const size_t size = whole_block ? block_elements : std::min(norm_leaf, count - at);
+        load_terms(dtype, data, at, size, p_, terms);
+        std::fill(terms + size, terms + std::max(size, norm_leaf), 0.0);
+        if (whole_block) fold_block(terms, std::isinf(p_));
+        Lanes value;
+        std::copy(terms, terms + norm_leaf, value.begin());
+        push(whole_block ? block_level : 0, value);
+        at += size;
     }
-    return std::isinf(p) ? top : sum.total();
+}
+
+NormSum::Lanes NormSum::join(const Lanes &a, const Lanes &b) const {
+    Lanes both;
+    for (size_t i = 0; i < norm_leaf; i++) both[i] = std::isinf(p_) ? larger(a[i], b[i]) : a[i] + b[i];
+    return both;
+}
+
+void NormSum::push(int level, const Lanes &value) {
+    Node node{next_, level, value};
+    next_ += size_t{1} << level;
+    // The last node is the other half of a larger one?
+    while (!nodes_.empty() && nodes_.back().level == node.level && (nodes_.back().begin >> node.level & 1U) == 0) {
+        node = {nodes_.back().begin, node.level + 1, join(nodes_.back().value, node.value)};
+        nodes_.pop_back();
+    }
+    nodes_.push_back(node);
+}
+
+void NormSum::add_numbers(const double *numbers, size_t count) {
+    for_subtrees(next_, leaves_of(count), [&](int level) {
+        Lanes value;
+        std::copy(numbers, numbers + norm_leaf, value.begin());
+        push(level, value);
+        numbers += norm_leaf;
+    });
+}
+
+void NormSum::get_numbers(double *numbers) const {
+    for (const Node &node : nodes_) numbers = std::copy(node.value.begin(), node.value.end(), numbers);
+}
+
+size_t NormSum::count_numbers(size_t begin, size_t count) {
+    size_t numbers = 0;
+    for_subtrees(begin / norm_leaf, leaves_of(count), [&](int) { numbers += norm_leaf; });
+    return numbers;
+}
+
+double NormSum::total() const {
+    Lanes all{};
+    for (const Node &node : nodes_) all = join(all, node.value);
+    double sum = 0;
+    for (const double lane : all) sum = std::isinf(p_) ? larger(sum, lane) : sum + lane;
+    return sum;
+}
+
+double norm_part(ujoin_dtype dtype, const void *data, size_t count, double p) {
+    NormSum sum(p);
+    sum.add(dtype, data, count);
+    return sum.total();
 }
 
 double whole_norm(const double *parts, size_t count, double p) {

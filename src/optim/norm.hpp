@@ -1,12 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "ujoin.h"
+#include <array>
 #include <cstddef>
+#include <vector>
 
 namespace ujoin::optim {
 
-/// The part that one tensor has in a p-norm over several: the sum of |x|^p, or the largest |x| for p = infinity. Not finite
-/// if an element is not. In a fixed order: the same bits wherever it is computed.
+/// Elements that stay together: where a parameter is cut, it is cut at a multiple of this.
+inline constexpr size_t norm_leaf = 8;
+
+/// The part that one parameter has in a p-norm over several: the sum of |x|^p, or the largest |x| for p = infinity. Not
+/// finite if an element is not. Sums are made in a binary tree over the whole parameter, whose leaves are 8 elements, so the
+/// bits do not depend on where it is cut: a piece gives the largest subtrees that lie in it, and whoever has those of all
+/// pieces goes on from there.
+class NormSum {
+  public:
+    /// `begin` is the first element, in the parameter.
+    explicit NormSum(double p, size_t begin = 0) : p_(p), next_(begin / norm_leaf) {}
+
+    /// The next elements. After a count that is no multiple of a leaf there are no more.
+    void add(ujoin_dtype dtype, const void *data, size_t count);
+    /// The same for elements that another object has added, which began there and gave these numbers.
+    void add_numbers(const double *numbers, size_t count);
+    /// Writes count_numbers() of them.
+    void get_numbers(double *numbers) const;
+    /// For elements `begin` to `begin + count` of a parameter.
+    static size_t count_numbers(size_t begin, size_t count);
+    double total() const;
+
+  private:
+    using Lanes = std::array<double, norm_leaf>;
+    /// The sum of 2^level leaves, from a multiple of that on.
+    struct Node {
+        size_t begin;
+        int level;
+        Lanes value;
+    };
+    Lanes join(const Lanes &a, const Lanes &b) const;
+    void push(int level, const Lanes &value);
+
+    double p_;
+    size_t next_; ///< leaf
+    std::vector<Node> nodes_;
+};
+
+/// The part of a whole tensor.
 double norm_part(ujoin_dtype dtype, const void *data, size_t count, double p);
 /// The norm out of the parts, in their order.
 double whole_norm(const double *parts, size_t count, double p);

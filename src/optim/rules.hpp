@@ -23,5 +23,7 @@ Rule lion_rule();
 // For their checks.
 void at_least_zero(const char *name, double value);
 void below_one(const char *name, double value);
+/// Of rules that begin with (lr, beta1, beta2, eps, weight_decay).
+void check_like_adam(const Hyper &hyper);
 
 } // namespace ujoin::optim

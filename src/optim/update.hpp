@@ -14,6 +14,7 @@ struct Update {
     const void *grad = nullptr;
     ujoin_dtype grad_dtype = UJOIN_F32;
     size_t count = 0;
+    size_t offset = 0;             ///< where the piece begins in the parameter
     void *states[max_states] = {}; ///< those that needed_states names; of arithmetic_dtype
     double *number = nullptr;      ///< Rule::number
     int64_t step = 0;              ///< number of this step for this parameter, from 1

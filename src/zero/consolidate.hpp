@@ -7,7 +7,8 @@ namespace ujoin {
 
 class Zero;
 
-/// Sends every rank's state to rank `to`, piece by piece. Gives the list there and null elsewhere.
-std::unique_ptr<State> consolidate_state(Zero &zero, int32_t to);
+/// Every rank sends its state to rank `to`, once and in chunks. Gives the list there and null elsewhere. The time is for all
+/// that comes before the first chunk, then for each chunk.
+std::unique_ptr<State> consolidate_state(Zero &zero, int32_t to, int64_t timeout_ms);
 
 } // namespace ujoin

@@ -20,6 +20,10 @@ optim::Rule describe(const ujoin_rule &given) {
     rule.id = UJOIN_OPTIMIZER_CUSTOM;
     rule.name = read_name(given.name, "options.rule.name");
     rule.counts_steps = true;
+    if (given.per_tensor != 0 && given.per_tensor != 1)
+        fail_invalid("options.rule.per_tensor is ", given.per_tensor, "; expected 0 or 1");
+    if (given.reserved != 0) fail_invalid("options.rule.reserved is not 0");
+    rule.per_tensor = given.per_tensor == 1;
     if (given.state_count > optim::max_states)
         fail_invalid("options.rule.state_count is ", given.state_count, "; at most ", optim::max_states, " are possible");
     if (given.state_count != 0 && !given.state_names)
@@ -69,6 +73,7 @@ void CustomRule::update(const ZeroParam &param, size_t index, const optim::Hyper
     args.hyper = hyper.data();
     args.shape = param.shape.data();
     args.count = update.count;
+    args.offset = update.offset;
     args.param = index;
     args.step = update.step;
     args.ndim = static_cast<int32_t>(param.shape.size());

@@ -3,6 +3,7 @@
 #include "base/checksum.hpp"
 #include "base/error.hpp"
 #include "zero/files.hpp"
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -66,6 +67,26 @@ IndexFile read_file(const Json &json) {
     return file;
 }
 
+/// [[rank, elements], ...]
+std::vector<SavedPiece> read_pieces(const Json &json) {
+    const auto is_pair = [](const Json &pair) {
+        return pair.is_array() && pair.size() == 2 && pair[0].is_number_unsigned() && pair[1].is_number_unsigned();
+    };
+    if (!json.is_array() || json.empty() || !std::all_of(json.begin(), json.end(), is_pair))
+        fail(UJOIN_E_MISMATCH, "the pieces of a parameter are no list of ranks and numbers of elements");
+    std::vector<SavedPiece> pieces;
+    uint64_t offset = 0;
+    for (const Json &pair : json) {
+        const SavedPiece piece{pair[0].get<uint64_t>(), offset, pair[1].get<uint64_t>()};
+        if (__builtin_add_overflow(offset, piece.count, &offset))
+            fail(UJOIN_E_MISMATCH, "the pieces of a parameter have too many elements");
+        if (!pieces.empty() && piece.rank <= pieces.back().rank)
+            fail(UJOIN_E_MISMATCH, "the pieces of a parameter are not in the order of their ranks");
+        pieces.push_back(piece);
+    }
+    return pieces;
+}
+
 CheckpointIndex::ParamGroup read_group(const Json &json) {
     CheckpointIndex::ParamGroup group;
     for (const auto &[name, value] : field(json, "hyper", Json::value_t::object).items()) {
@@ -76,12 +97,9 @@ CheckpointIndex::ParamGroup read_group(const Json &json) {
         if (!name.is_string()) fail(UJOIN_E_MISMATCH, "the name of a parameter is no text");
         group.params.push_back(name.get<std::string>());
     }
-    for (const Json &rank : field(json, "owners", Json::value_t::array)) {
-        if (!rank.is_number_unsigned()) fail(UJOIN_E_MISMATCH, "an owner is no number of a rank");
-        group.owners.push_back(rank.get<uint64_t>());
-    }
-    if (group.owners.size() != group.params.size())
-        fail(UJOIN_E_MISMATCH, "there are ", group.params.size(), " parameters, but ", group.owners.size(), " owners");
+    for (const Json &pieces : field(json, "pieces", Json::value_t::array)) group.pieces.push_back(read_pieces(pieces));
+    if (group.pieces.size() != group.params.size())
+        fail(UJOIN_E_MISMATCH, "there are ", group.params.size(), " parameters, but pieces of ", group.pieces.size());
     return group;
 }
 
@@ -99,9 +117,9 @@ CheckpointIndex read_text(const std::string &text) {
     for (const Json &group : field(json, "groups", Json::value_t::array)) index.groups.push_back(read_group(group));
     for (const Json &file : field(json, "files", Json::value_t::array)) index.files.push_back(read_file(file));
     for (const CheckpointIndex::ParamGroup &group : index.groups)
-        for (const uint64_t rank : group.owners)
-            if (rank >= index.files.size())
-                fail(UJOIN_E_MISMATCH, "an owner is rank ", rank, ", but there are ", index.files.size(), " files");
+        for (const std::vector<SavedPiece> &pieces : group.pieces)
+            if (const uint64_t last = pieces.back().rank; last >= index.files.size())
+                fail(UJOIN_E_MISMATCH, "an owner is rank ", last, ", but there are ", index.files.size(), " files");
     if (json.contains("parameters")) index.parameters = read_file(json["parameters"]);
     return index;
 }
@@ -127,7 +145,13 @@ std::string index_text(const CheckpointIndex &index) {
     for (const CheckpointIndex::ParamGroup &group : index.groups) {
         Json hyper = Json::object();
         for (const auto &[name, value] : group.hypers) hyper[name] = value;
-        json["groups"].push_back({{"hyper", hyper}, {"parameters", group.params}, {"owners", group.owners}});
+        Json pieces = Json::array();
+        for (const std::vector<SavedPiece> &of_param : group.pieces) {
+            Json list = Json::array();
+            for (const SavedPiece &piece : of_param) list.push_back(Json::array({piece.rank, piece.count}));
+            pieces.push_back(list);
+        }
+        json["groups"].push_back({{"hyper", hyper}, {"parameters", group.params}, {"pieces", pieces}});
     }
     for (const IndexFile &file : index.files) json["files"].push_back(file_json(file));
     if (!index.parameters.name.empty()) json["parameters"] = file_json(index.parameters);

@@ -14,12 +14,19 @@ struct IndexFile {
     std::string checksum;
 };
 
+/// The state of a part of a parameter, in one rank's file.
+struct SavedPiece {
+    uint64_t rank = 0;
+    uint64_t offset = 0; ///< elements
+    uint64_t count = 0;
+};
+
 /// What index.json says.
 struct CheckpointIndex {
     struct ParamGroup {
         std::vector<std::pair<std::string, double>> hypers;
         std::vector<std::string> params;
-        std::vector<uint64_t> owners; ///< of the parameters: which rank's file has their state
+        std::vector<std::vector<SavedPiece>> pieces; ///< of each parameter, in order
     };
     std::string optimizer;
     std::vector<ParamGroup> groups;

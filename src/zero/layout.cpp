@@ -2,15 +2,25 @@
 #include "zero/layout.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "optim/norm.hpp"
+#include <algorithm>
 
 namespace ujoin {
+namespace {
+
+constexpr size_t cache_line = 64;
+
+} // namespace
 
 Layout::Layout(std::shared_ptr<const optim::Rule> r, const ZeroOptions &how, int32_t own_rank, int32_t ranks)
-    : rule(std::move(r)), options(how), state_names(rule->states), rank(own_rank), partition(ranks) {
+    : rule(std::move(r)), options(how), state_names(rule->states), rank(own_rank), partition(ranks, how.partition) {
+    if (rule->per_tensor && options.partition == UJOIN_PARTITION_ELEMENTS)
+        fail(UJOIN_E_UNSUPPORTED, "options.partition is UJOIN_PARTITION_ELEMENTS (", options.partition, "), but ",
+             rule->name, " needs whole parameters; use UJOIN_PARTITION_PARAMETERS");
     state_names.emplace_back("master");
 }
 
-size_t Layout::state_bytes(size_t index) const { return params[index].count * dtype_size(state_dtype(index)); }
+size_t Layout::state_bytes(size_t index, size_t count) const { return count * dtype_size(state_dtype(index)); }
 
 bool Layout::has_master(size_t index) const { return options.master_copies && dtype_size(params[index].dtype) == 2; }
 
@@ -21,24 +31,31 @@ unsigned Layout::needed_states(size_t index) const {
 
 Layout Layout::with_group(std::vector<ZeroParam> added, optim::Hyper hyper) const {
     Layout next = *this;
-    std::vector<size_t> counts;
-    std::vector<bool> weightless;
+    std::vector<PartitionMember> members;
     for (ZeroParam &param : added) {
         param.group = static_cast<int32_t>(hypers.size());
-        counts.push_back(param.count);
-        weightless.push_back(options.balance_trainable && param.frozen);
+        members.push_back({param.count, cache_line / dtype_size(param.dtype), options.balance_trainable && param.frozen});
         next.params.push_back(std::move(param));
     }
     next.hypers.push_back(std::move(hyper));
-    next.partition.add_group(counts, weightless);
-    next.pieces_of.assign(next.partition.ranks() + 1, 0);
-    for (const Piece &piece : next.partition.pieces()) {
-        next.params[piece.param].owner = piece.rank;
-        next.pieces_of[static_cast<size_t>(piece.rank) + 1] += sizeof(double);
-    }
-    for (size_t k = 1; k < next.pieces_of.size(); k++) next.pieces_of[k] += next.pieces_of[k - 1];
+    next.partition.add_group(members);
+    next.number_pieces();
     next.arrange();
     return next;
+}
+
+void Layout::number_pieces() {
+    own_pieces.assign(params.size(), none);
+    numbers.assign(1, 0);
+    numbers_of.assign(partition.ranks() + 1, 0);
+    const std::vector<Piece> &pieces = partition.pieces();
+    for (size_t i = 0; i < pieces.size(); i++) {
+        if (pieces[i].rank == rank) own_pieces[pieces[i].param] = i;
+        const size_t count = whole(pieces[i]) ? 1 : optim::NormSum::count_numbers(pieces[i].offset, pieces[i].count);
+        numbers.push_back(numbers.back() + count);
+        numbers_of[static_cast<size_t>(pieces[i].rank) + 1] = numbers.back() * sizeof(double);
+    }
+    for (size_t k = 1; k < numbers_of.size(); k++) numbers_of[k] = std::max(numbers_of[k], numbers_of[k - 1]);
 }
 
 void Layout::arrange() {
@@ -48,13 +65,15 @@ void Layout::arrange() {
     for (const Piece &piece : partition.pieces()) {
         const ZeroParam &param = params[piece.param];
         offsets.resize(static_cast<size_t>(piece.rank) + 1, end); // ranks that own nothing
-        if (param.bytes == 0 || param.frozen) continue;
-        end += param.bytes;
+        if (piece.count == 0 || param.frozen) continue;
+        std::byte *data = param.data_at(piece.offset);
+        const size_t bytes = piece.count * dtype_size(param.dtype);
+        end += bytes;
         Segment *last = segments.empty() ? nullptr : &segments.back();
-        if (last && static_cast<std::byte *>(last->data) + last->bytes == param.data) {
-            last->bytes += param.bytes;
+        if (last && static_cast<std::byte *>(last->data) + last->bytes == data) {
+            last->bytes += bytes;
         } else {
-            segments.push_back({param.data, param.bytes});
+            segments.push_back({data, bytes});
         }
     }
     offsets.resize(partition.ranks() + 1, end);
@@ -62,6 +81,7 @@ void Layout::arrange() {
 
 Facts Layout::facts_of_group(int32_t group) const {
     Facts facts{{"optimizer", rule->name}, {"number of param groups", cat(hypers.size())}};
+    facts.emplace_back("option partition", cat(options.partition));
     facts.emplace_back("option balance_trainable", cat(options.balance_trainable));
     facts.emplace_back("option no_master_copy", cat(!options.master_copies));
     facts.emplace_back("option stochastic_rounding", cat(options.stochastic_rounding));

@@ -5,6 +5,7 @@
 #include "zero/params.hpp"
 #include "zero/partition.hpp"
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct ZeroOptions {
     bool master_copies = true; ///< of 16-bit parameters
     bool stochastic_rounding = false;
     uint64_t seed = 0;
+    ujoin_partition partition = UJOIN_PARTITION_PARAMETERS;
+    bool bucket_view = false;    ///< trained parameters lie in memory of the library's
     bool compare_values = false; ///< UJOIN_DEBUG=detail
 };
 
@@ -25,15 +28,21 @@ struct Layout {
 
     /// A copy with one more param group, checked on this rank alone.
     Layout with_group(std::vector<ZeroParam> added, optim::Hyper hyper) const;
-    bool owns(size_t index) const { return params[index].owner == rank; }
+    bool owns(size_t index) const { return own_pieces[index] != none; }
+    /// This rank's piece of a parameter that it owns, or owns a part of.
+    const Piece &own(size_t index) const { return partition.pieces()[own_pieces[index]]; }
+    /// The piece is the parameter.
+    bool whole(const Piece &piece) const { return piece.count == params[piece.param].count; }
     /// Names and types of its parameters, values of its hyper-parameters: what ranks must agree on in a param group.
     Facts facts_of_group(int32_t group) const;
     /// Computes the segments anew: frozen parameters are not shared.
     void arrange();
+    void number_pieces();
 
     // State of a parameter.
     ujoin_dtype state_dtype(size_t index) const { return optim::arithmetic_dtype(params[index].dtype); }
-    size_t state_bytes(size_t index) const;
+    /// Of so many elements.
+    size_t state_bytes(size_t index, size_t count) const;
     bool has_master(size_t index) const;
     /// Bit i: a step needs state_names[i].
     unsigned needed_states(size_t index) const;
@@ -47,12 +56,15 @@ struct Layout {
     std::vector<ZeroParam> params;
     std::vector<optim::Hyper> hypers; ///< by param group
     Partition partition;
-    std::vector<Segment> segments; ///< parameters by rank, in the partition's order; neighbours in memory are one
-    std::vector<size_t> offsets;   ///< where the bytes of each rank begin, and the end
-    std::vector<size_t> pieces_of; ///< where each rank's pieces begin, in bytes of one number each, and the end
+    std::vector<Segment> segments;  ///< parameters by rank, in the partition's order; neighbours in memory are one
+    std::vector<size_t> offsets;    ///< where the bytes of each rank begin, and the end
+    std::vector<size_t> own_pieces; ///< by parameter: index of this rank's piece
+    std::vector<size_t> numbers;    ///< where the numbers begin that a piece adds to a norm, and the end
+    std::vector<size_t> numbers_of; ///< where those of each rank begin, in bytes, and the end
+    static constexpr size_t none = SIZE_MAX;
 };
 
-/// What is kept for one parameter, on the rank that owns it.
+/// What is kept for one parameter, or a piece of it, on the rank that owns it.
 struct ParamState {
     std::array<std::vector<std::byte>, optim::max_states + 1> tensors; ///< by Layout::state_names
     unsigned valid = 0; ///< bit i: tensors[i] has been through a step; another one was only made for the next

@@ -34,23 +34,41 @@ bool split_name(const std::string &name, const std::string &prefix, std::string 
     return !rest.empty();
 }
 
-/// Whose file has the state of a parameter.
-std::vector<uint64_t> saved_owners(const Layout &layout, const CheckpointIndex &index) {
-    std::vector<uint64_t> owners(layout.params.size());
+/// Whose files have the state of a parameter, by parameter.
+using SavedPieces = std::vector<std::vector<SavedPiece>>;
+
+SavedPieces saved_pieces(const Layout &layout, const CheckpointIndex &index) {
+    SavedPieces pieces;
     std::vector<size_t> next(index.groups.size());
-    for (size_t i = 0; i < owners.size(); i++) {
-        const auto group = static_cast<size_t>(layout.params[i].group);
-        owners[i] = index.groups[group].owners[next[group]++];
+    for (const ZeroParam &param : layout.params) {
+        const auto group = static_cast<size_t>(param.group);
+        pieces.push_back(index.groups[group].pieces[next[group]++]);
+        if (const uint64_t count = pieces.back().back().offset + pieces.back().back().count; count != param.count)
+            fail(UJOIN_E_MISMATCH, "the pieces of parameter \"", param.name, "\" have ", count, " elements; here it has ",
+                 param.count);
     }
-    return owners;
+    return pieces;
+}
+
+/// The ranks that have something of this rank's pieces.
+std::set<uint64_t> wanted_files(const Layout &layout, const SavedPieces &saved) {
+    std::set<uint64_t> ranks;
+    for (size_t i = 0; i < saved.size(); i++) {
+        if (!layout.owns(i)) continue;
+        const Piece &own = layout.own(i);
+        for (const SavedPiece &piece : saved[i])
+            if (own.count == 0 || (piece.offset < own.offset + own.count && own.offset < piece.offset + piece.count))
+                ranks.insert(piece.rank);
+    }
+    return ranks;
 }
 
 /// Reads one rank's file. Numbers and the program's items are collected first and taken when all has been read.
 class StateFile {
   public:
-    StateFile(const Layout &layout, Staging &staging, SafetensorsReader &reader, const std::vector<uint64_t> &owners,
-              uint64_t rank, bool with_program)
-        : layout_(layout), staging_(staging), reader_(reader), owners_(owners), rank_(rank), with_program_(with_program) {}
+    StateFile(const Layout &layout, Staging &staging, SafetensorsReader &reader, const SavedPieces &pieces, uint64_t rank,
+              bool with_program)
+        : layout_(layout), staging_(staging), reader_(reader), pieces_(pieces), rank_(rank), with_program_(with_program) {}
 
     void read() {
         const size_t count = reader_.tensors().size();
@@ -78,14 +96,16 @@ class StateFile {
         std::string rest;
         if (split_name(tensor.name, "state/", key, rest)) {
             const size_t index = staging_.find(rest);
-            if (owners_[index] != rank_)
-                fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" belongs to rank ", owners_[index]);
+            const auto piece = std::find_if(pieces_[index].begin(), pieces_[index].end(),
+                                            [&](const SavedPiece &of) { return of.rank == rank_; });
+            if (piece == pieces_[index].end())
+                fail(UJOIN_E_MISMATCH, "tensor \"", tensor.name, "\" belongs to rank ", pieces_[index][0].rank);
             if (key == "step") {
                 places_[i] = number_place(tensor, UJOIN_I64, index, steps_);
             } else if (!layout_.rule->number.empty() && key == layout_.rule->number) {
                 places_[i] = number_place(tensor, UJOIN_F64, index, numbers_);
             } else {
-                places_[i] = staging_.take_tensor(index, key, tensor.dtype, tensor.shape);
+                places_[i] = staging_.take_tensor(index, key, tensor.dtype, tensor.shape, piece->offset, piece->count);
             }
         } else if (split_name(tensor.name, "program/", key, rest)) {
             places_[i] = program_item(tensor, key, rest);
@@ -124,10 +144,10 @@ class StateFile {
     const Layout &layout_;
     Staging &staging_;
     SafetensorsReader &reader_;
-    const std::vector<uint64_t> &owners_;
+    const SavedPieces &pieces_;
     uint64_t rank_;
     bool with_program_;
-    std::vector<void *> places_;
+    std::vector<ReadTarget> places_;
     std::deque<std::pair<size_t, int64_t>> steps_;
     std::deque<std::pair<size_t, double>> numbers_;
     std::deque<StateItem> program_;
@@ -160,10 +180,10 @@ void read_parameters(const Layout &layout, Staging &staging, SafetensorsReader &
         const auto missing = static_cast<size_t>(std::find(there.begin(), there.end(), false) - there.begin());
         fail(UJOIN_E_MISMATCH, "parameter \"", layout.params[missing].name, "\" is missing");
     });
-    reader.read([&](size_t i) -> void * {
+    reader.read([&](size_t i) {
         std::vector<std::byte> &place = staging.params[index[i]];
         place.resize(layout.params[index[i]].bytes);
-        return place.data();
+        return ReadTarget(place.data());
     });
 }
 
@@ -194,23 +214,23 @@ void read_directory(const Zero &zero, const SaveRequest &request, Staging &stagi
     const Layout &layout = zero.layout();
     const std::string index_path = cat(request.path, '/', index_name);
     const CheckpointIndex index = read_index(index_path);
+    SavedPieces saved;
     about(index_path, [&] {
         if (index.files.empty()) fail(UJOIN_E_MISMATCH, "it names no file of a rank");
         check_groups(layout, index, staging);
+        saved = saved_pieces(layout, index);
         if ((request.parts & UJOIN_SAVE_PARAMETERS) != 0 && index.parameters.name.empty())
             fail(UJOIN_E_MISMATCH, "it was saved without parameters");
     });
-    const std::vector<uint64_t> owners = saved_owners(layout, index);
     const auto rank = static_cast<uint64_t>(layout.rank);
     const uint64_t program_of = rank < index.files.size() ? rank : 0;
-    std::set<uint64_t> wanted{program_of}; // by as many ranks with the same partition: the own file alone
-    for (size_t i = 0; i < owners.size(); i++)
-        if (layout.owns(i)) wanted.insert(owners[i]);
-    for (const uint64_t saved : wanted) {
-        const IndexFile &file = index.files[saved];
+    std::set<uint64_t> wanted = wanted_files(layout, saved); // of as many ranks with the same partition: the own one alone
+    wanted.insert(program_of);
+    for (const uint64_t of : wanted) {
+        const IndexFile &file = index.files[of];
         SafetensorsReader reader(cat(request.path, '/', file.name));
         check_file(reader, file);
-        StateFile(layout, staging, reader, owners, saved, saved == program_of).read();
+        StateFile(layout, staging, reader, saved, of, of == program_of).read();
     }
     about(index_path, [&] { staging.check_state(); });
     if ((request.parts & UJOIN_SAVE_PARAMETERS) == 0) return;

@@ -54,7 +54,7 @@ void read_memory(const ujoin_param &given, const std::string &where, ZeroParam &
     if (!given.data && param.count != 0) fail_invalid(where, ".data is NULL, but it has ", param.count, " elements");
     if (!aligned(given.data, param.dtype))
         fail_invalid(where, ".data is not aligned to the ", dtype_size(param.dtype), " bytes of ", dtype_name(param.dtype));
-    param.data = static_cast<std::byte *>(given.data);
+    param.data = param.home = static_cast<std::byte *>(given.data);
     check_gradient(param, given.grad);
     param.grad = given.grad;
 }
@@ -65,9 +65,9 @@ void check_overlap(const std::vector<ZeroParam> &known, const std::vector<ZeroPa
     for (const std::vector<ZeroParam> *list : {&known, &added})
         for (const ZeroParam &param : *list)
             if (param.bytes != 0) order.push_back(&param);
-    std::sort(order.begin(), order.end(), [](const ZeroParam *a, const ZeroParam *b) { return a->data < b->data; });
+    std::sort(order.begin(), order.end(), [](const ZeroParam *a, const ZeroParam *b) { return a->home < b->home; });
     for (size_t i = 1; i < order.size(); i++)
-        if (order[i - 1]->data + order[i - 1]->bytes > order[i]->data)
+        if (order[i - 1]->home + order[i - 1]->bytes > order[i]->home)
             fail_invalid("parameters \"", order[i - 1]->name, "\" and \"", order[i]->name, "\" share memory; give it once");
 }
 
@@ -138,6 +138,16 @@ void check_gradient(const ZeroParam &param, const void *grad) {
 
 size_t ZeroParam::grad_bytes() const { return count * dtype_size(grad_dtype); }
 
+std::byte *ZeroParam::data_at(size_t element) const { return data + element * dtype_size(dtype); }
+
+const void *ZeroParam::grad_at(size_t element) const {
+    return static_cast<const std::byte *>(grad) + element * dtype_size(grad_dtype);
+}
+
+std::vector<int64_t> piece_shape(const ZeroParam &param, size_t count) {
+    return count == param.count ? param.shape : std::vector<int64_t>{static_cast<int64_t>(count)};
+}
+
 std::string number_text(double value) {
     char text[40];
     for (int digits = 6; digits <= 17; digits++) {
@@ -155,8 +165,8 @@ void add_facts(const std::vector<ZeroParam> &params, size_t first_index, Facts &
                                params[i].frozen ? " frozen" : ""));
 }
 
-void check_same(Group &group, const Facts &facts) {
-    const std::vector<std::string> all = group.exchange(pack(facts));
+void check_same(Group &group, const Facts &facts, const Deadline &deadline) {
+    const std::vector<std::string> all = group.exchange(pack(facts), deadline);
     const auto differs = std::find_if(all.begin(), all.end(), [&](const std::string &other) { return other != all[0]; });
     if (differs == all.end()) return;
     const auto rank = static_cast<int32_t>(differs - all.begin());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "ujoin.h"
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -15,22 +16,36 @@ struct Piece {
     int32_t group = 0;
 };
 
-/// PyTorch's sorted greedy partition: whole parameters, the largest of a group first, to the rank with the fewest elements
-/// so far. A function of sizes and order alone, so every rank computes the same.
+/// What a partition looks at in a parameter.
+struct PartitionMember {
+    size_t count = 0;        ///< elements
+    size_t line = 16;        ///< of them in a cache line
+    bool weightless = false; ///< given away like the others, but no load
+};
+
+/// Who owns what. A function of sizes and order alone, so every rank computes the same.
+///   parameters   PyTorch's sorted greedy one: whole parameters, the largest of a group first, to the rank with the fewest
+///                elements so far
+///   elements     a group is one flat array, which is cut at cache lines of its parameters so that loads become equal. What is
+///                weightless is an array of its own, cut into equal parts.
 class Partition {
   public:
-    explicit Partition(int32_t ranks) : load_(static_cast<size_t>(ranks)) {}
+    explicit Partition(int32_t ranks, ujoin_partition kind = UJOIN_PARTITION_PARAMETERS)
+        : kind_(kind), load_(static_cast<size_t>(ranks)) {}
 
     /// Parameters of the next param group, numbered on from the last. Earlier pieces do not move.
-    /// Those that are `weightless` (empty: none) are given away like the others, but do not count as load.
-    void add_group(const std::vector<size_t> &counts, const std::vector<bool> &weightless = {});
-    /// Ordered by rank, then group, then size.
+    void add_group(const std::vector<PartitionMember> &members);
+    /// Ordered by rank, then group, then size or place. A parameter has one piece on a rank at most.
     const std::vector<Piece> &pieces() const { return pieces_; }
     size_t ranks() const { return load_.size(); }
     /// Elements of a rank that count.
     size_t load(int32_t rank) const { return load_[static_cast<size_t>(rank)]; }
 
   private:
+    void give_whole(const std::vector<PartitionMember> &members);
+    void cut(const std::vector<PartitionMember> &members, bool weightless);
+
+    ujoin_partition kind_;
     std::vector<size_t> load_;
     std::vector<Piece> pieces_;
     size_t params_ = 0;

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "zero/safetensors_header.hpp"
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 namespace ujoin {
@@ -90,19 +91,23 @@ std::string SafetensorsReader::metadata(const std::string &key) const {
     return found == metadata_.end() ? std::string() : found->second;
 }
 
-void SafetensorsReader::read(const std::function<void *(size_t index)> &place) {
+void SafetensorsReader::read(const std::function<ReadTarget(size_t index)> &place) {
     Checksum checksum;
     std::vector<std::byte> spare;
     for (size_t i = 0; i < tensors_.size(); i++) {
         const FileTensor &tensor = tensors_[i];
-        void *data = place(i);
-        if (!data && tensor.bytes != 0) {
+        const ReadTarget target = place(i);
+        const bool whole = target.data && target.skip == 0 && target.bytes >= tensor.bytes;
+        void *data = target.data;
+        if (!whole && tensor.bytes != 0) {
             spare.resize(std::max(spare.size(), tensor.bytes));
             data = spare.data();
         }
         file_.read(data, tensor.bytes);
         add_description(checksum, tensor);
         checksum.bytes(data, tensor.bytes);
+        if (!whole && target.data)
+            std::memcpy(target.data, spare.data() + target.skip, std::min(target.bytes, tensor.bytes - target.skip));
     }
     const std::string expected = metadata(checksum_key);
     if (!expected.empty() && expected != checksum.hex())

@@ -3,6 +3,7 @@
 #include "ujoin.h"
 #include "zero/files.hpp"
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -18,6 +19,16 @@ struct FileTensor {
     size_t offset = 0; ///< from the begin of the data
     size_t bytes = 0;
     const void *data = nullptr; ///< to be written
+};
+
+/// Where the data of a tensor go that is read, or a part of them. None: they are only looked at.
+struct ReadTarget {
+    ReadTarget() = default;
+    ReadTarget(void *whole) : data(whole) {} // NOLINT(google-explicit-constructor): most tensors are read as a whole
+    ReadTarget(void *to, size_t begin, size_t size) : data(to), skip(begin), bytes(size) {}
+    void *data = nullptr;
+    size_t skip = 0;         ///< bytes of the tensor that are left out first
+    size_t bytes = SIZE_MAX; ///< how many are taken then; at most all that are left
 };
 
 /// Writes a file; tensors with large elements come first, so that all are aligned. Adds to the metadata a checksum over
@@ -36,9 +47,8 @@ class SafetensorsReader {
     uint64_t bytes() const { return file_.bytes(); }
     /// Of the metadata; "" if there is none.
     std::string metadata(const std::string &key) const;
-    /// Reads all data, once: `place(i)` gives the memory for tensors()[i]; null: it is
-    /// only looked at. Compares the checksum, if the file has one.
-    void read(const std::function<void *(size_t index)> &place);
+    /// Reads all data, once: `place(i)` gives the memory for tensors()[i]. Compares the checksum, if the file has one.
+    void read(const std::function<ReadTarget(size_t index)> &place);
 
   private:
     OldFile file_;

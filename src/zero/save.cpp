@@ -41,10 +41,13 @@ std::string write_state(const Zero &zero, const State &extra, NewFile &file) {
     for (size_t i = 0; i < zero.states().size(); i++) {
         const ParamState &state = zero.states()[i];
         const ZeroParam &param = layout.params[i];
+        if (!layout.owns(i)) continue;
+        const Piece &piece = layout.own(i);
         for (size_t place = 0; place < layout.state_names.size(); place++)
             if ((state.valid >> place & 1U) != 0)
                 tensors.push_back({cat("state/", layout.state_names[place], '/', param.name), layout.state_dtype(i),
-                                   param.shape, 0, layout.state_bytes(i), state.tensors[place].data()});
+                                   piece_shape(param, piece.count), 0, layout.state_bytes(i, piece.count),
+                                   state.tensors[place].data()});
         if (state.step == 0) continue;
         if (layout.counts_steps())
             tensors.push_back({cat("state/step/", param.name), UJOIN_I64, {}, 0, sizeof state.step, &state.step});
@@ -77,8 +80,13 @@ CheckpointIndex describe(const Layout &layout) {
     for (const ZeroParam &param : layout.params) {
         CheckpointIndex::ParamGroup &group = index.groups[static_cast<size_t>(param.group)];
         group.params.push_back(param.name);
-        group.owners.push_back(static_cast<uint64_t>(param.owner));
+        group.pieces.emplace_back();
     }
+    std::vector<std::vector<SavedPiece> *> pieces;
+    for (CheckpointIndex::ParamGroup &group : index.groups)
+        for (std::vector<SavedPiece> &of : group.pieces) pieces.push_back(&of);
+    for (const Piece &piece : layout.partition.pieces())
+        pieces[piece.param]->push_back({static_cast<uint64_t>(piece.rank), piece.offset, piece.count});
     return index;
 }
 

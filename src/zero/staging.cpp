@@ -28,8 +28,8 @@ double number_in(const StateItem &item) {
 } // namespace
 
 Staging::Staging(const Layout &layout)
-    : hypers(layout.hypers), states(layout.params.size()), layout_(layout), has_step_(layout.params.size()),
-      has_number_(layout.params.size()) {
+    : hypers(layout.hypers), states(layout.params.size()), layout_(layout), taken_(layout.params.size()),
+      has_step_(layout.params.size()), has_number_(layout.params.size()) {
     for (size_t i = 0; i < layout.params.size(); i++) index_by_name_.emplace(layout.params[i].name, i);
 }
 
@@ -48,24 +48,30 @@ void Staging::take_hyper(int64_t group, const std::string &name, double value) {
     hypers[static_cast<size_t>(group)][static_cast<size_t>(spec - specs.begin())] = value;
 }
 
-void *Staging::take_tensor(size_t index, const std::string &key, ujoin_dtype dtype, const std::vector<int64_t> &shape) {
+ReadTarget Staging::take_tensor(size_t index, const std::string &key, ujoin_dtype dtype, const std::vector<int64_t> &shape,
+                                size_t offset, size_t count) {
     const ZeroParam &param = layout_.params[index];
     const std::vector<std::string> &names = layout_.state_names;
     const auto name = std::find(names.begin(), names.end(), key);
     if (name == names.end())
         fail(UJOIN_E_MISMATCH, '"', key, "\" of parameter \"", param.name, "\" is no state of ", layout_.rule->name);
-    if (dtype != layout_.state_dtype(index) || shape != param.shape)
+    const std::vector<int64_t> expected = piece_shape(param, count);
+    if (dtype != layout_.state_dtype(index) || shape != expected)
         fail(UJOIN_E_MISMATCH, '"', key, "\" of parameter \"", param.name, "\" is ", dtype_name(dtype), ' ',
              shape_text(shape), ", but the parameter's state is ", dtype_name(layout_.state_dtype(index)), ' ',
-             shape_text(param.shape));
+             shape_text(expected));
     const auto place = static_cast<size_t>(name - names.begin());
     ParamState &state = states[index];
-    if ((state.valid >> place & 1U) != 0)
-        fail(UJOIN_E_MISMATCH, '"', key, "\" of parameter \"", param.name, "\" is there twice");
     state.valid |= 1U << place;
-    if (!layout_.owns(index)) return nullptr;
-    state.tensors[place].resize(layout_.state_bytes(index));
-    return state.tensors[place].data();
+    if (!layout_.owns(index)) return {};
+    const Piece &own = layout_.own(index);
+    state.tensors[place].resize(layout_.state_bytes(index, own.count));
+    const size_t begin = std::max(offset, own.offset);
+    const size_t end = std::min(offset + count, own.offset + own.count);
+    if (begin >= end) return {};
+    taken_[index][place] += end - begin;
+    return {state.tensors[place].data() + layout_.state_bytes(index, begin - own.offset),
+            layout_.state_bytes(index, begin - offset), layout_.state_bytes(index, end - begin)};
 }
 
 void Staging::take_step(size_t index, double value) {
@@ -74,7 +80,11 @@ void Staging::take_step(size_t index, double value) {
         fail(UJOIN_E_MISMATCH, "\"step\" of parameter \"", name, "\" is no state of ", layout_.rule->name);
     if (!(value >= 0 && value <= 0x1p53) || value != std::floor(value))
         fail(UJOIN_E_MISMATCH, "\"step\" of parameter \"", name, "\" is ", value, "; it must be a whole number, 0 or more");
-    states[index].step = static_cast<int64_t>(value);
+    const auto step = static_cast<int64_t>(value);
+    if (has_step_[index] && states[index].step != step)
+        fail(UJOIN_E_MISMATCH, "\"step\" of parameter \"", name, "\" is ", states[index].step, " for one piece of it and ",
+             step, " for another");
+    states[index].step = step;
     has_step_[index] = true;
 }
 
@@ -112,13 +122,23 @@ void Staging::take_param_item(size_t index, const StateItem &item) {
     // Other libraries keep the state of a 16-bit parameter in its own type.
     const ujoin_dtype own = layout_.state_dtype(index);
     const bool widen = own == UJOIN_F32 && item.dtype == layout_.params[index].dtype;
-    void *memory = take_tensor(index, item.key, widen ? own : item.dtype, item.shape);
-    if (!memory || item.bytes == 0) return;
+    const ReadTarget target =
+        take_tensor(index, item.key, widen ? own : item.dtype, item.shape, 0, layout_.params[index].count);
+    if (!target.data) return;
     if (widen) {
-        optim::load(item.dtype, item.data.data(), 0, layout_.params[index].count, static_cast<float *>(memory));
+        optim::load(item.dtype, item.data.data(), target.skip / sizeof(float), target.bytes / sizeof(float),
+                    static_cast<float *>(target.data));
     } else {
-        std::memcpy(memory, item.data.data(), item.bytes);
+        std::memcpy(target.data, item.data.data() + target.skip, target.bytes);
     }
+}
+
+/// No part of a tensor is missing.
+void Staging::check_whole(size_t index) const {
+    for (size_t place = 0; place < layout_.state_names.size(); place++)
+        if ((states[index].valid >> place & 1U) != 0 && taken_[index][place] != layout_.own(index).count)
+            fail(UJOIN_E_MISMATCH, "a part of \"", layout_.state_names[place], "\" of parameter \"",
+                 layout_.params[index].name, "\" is missing");
 }
 
 void Staging::check_state() {
@@ -131,6 +151,7 @@ void Staging::check_state() {
         }
     }
     for (size_t i = 0; i < states.size(); i++) {
+        if (layout_.owns(i)) check_whole(i);
         const bool any = states[i].valid != 0 || has_step_[i];
         if (!any || !rule.counts_steps) continue;
         const std::string &name = layout_.params[i].name;

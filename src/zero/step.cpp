@@ -6,6 +6,7 @@
 #include "zero/together.hpp"
 #include "zero/zero.hpp"
 #include <cmath>
+#include <map>
 
 namespace ujoin {
 namespace {
@@ -49,7 +50,7 @@ void Zero::prepare() {
     for (size_t i = 0; i < layout_.params.size(); i++) {
         if (!layout_.owns(i) || !layout_.params[i].trained()) continue;
         const unsigned needed = layout_.needed_states(i);
-        const size_t bytes = layout_.state_bytes(i);
+        const size_t bytes = layout_.state_bytes(i, layout_.own(i).count);
         for (size_t place = 0; place < layout_.state_names.size(); place++)
             if ((needed >> place & 1U) != 0 && states_[i].tensors[place].size() != bytes)
                 states_[i].tensors[place].resize(bytes);
@@ -102,26 +103,42 @@ void Zero::compare_values() {
     check_same(*group_, facts);
 }
 
-/// The norm of all gradients that a step would use, from their owners. In the order of the parameters, so that it does not
-/// depend on the number of ranks.
+/// The norm of all gradients that a step would use, from their owners. It depends neither on the number of ranks nor on the
+/// partition: a whole parameter is one number, pieces are the inner sums of it; added up in the order of the parameters.
 double Zero::measure(double norm_type, uint32_t digest) {
     const std::vector<Piece> &pieces = layout_.partition.pieces();
-    parts_.assign(pieces.size(), 0);
+    parts_.assign(layout_.numbers.back(), 0);
     for (size_t i = 0; i < pieces.size(); i++) {
         const ZeroParam &param = layout_.params[pieces[i].param];
-        if (pieces[i].rank == layout_.rank && param.trained())
-            parts_[i] = optim::norm_part(param.grad_dtype, param.grad, param.count, norm_type);
+        if (pieces[i].rank != layout_.rank || !param.trained()) continue;
+        optim::NormSum sum(norm_type, pieces[i].offset);
+        sum.add(param.grad_dtype, param.grad_at(pieces[i].offset), pieces[i].count);
+        double *numbers = &parts_[layout_.numbers[i]];
+        if (layout_.whole(pieces[i])) {
+            *numbers = sum.total();
+        } else {
+            sum.get_numbers(numbers);
+        }
     }
     OpArgs op;
     op.kind = OpKind::all_gather;
     op.recv = Memory(parts_.data(), parts_.size() * sizeof(double));
     op.count = op.recv.bytes();
-    op.part_offsets = layout_.pieces_of.data();
+    op.part_offsets = layout_.numbers_of.data();
     op.digest = digest;
     op.digest_text = step_differs;
     group_->run(op, Deadline::in(config_.idle_timeout_ms));
     std::vector<double> by_param(layout_.params.size());
-    for (size_t i = 0; i < pieces.size(); i++) by_param[pieces[i].param] = parts_[i];
+    std::map<size_t, optim::NormSum> cut; // parameters
+    for (size_t i = 0; i < pieces.size(); i++) {
+        const double *numbers = &parts_[layout_.numbers[i]];
+        if (layout_.whole(pieces[i])) {
+            by_param[pieces[i].param] = *numbers;
+        } else {
+            cut.try_emplace(pieces[i].param, norm_type).first->second.add_numbers(numbers, pieces[i].count);
+        }
+    }
+    for (const auto &[param, sum] : cut) by_param[param] = sum.total();
     return optim::whole_norm(by_param.data(), by_param.size(), norm_type);
 }
 
@@ -151,16 +168,18 @@ void Zero::update(const Factors &factors) {
 void Zero::update_param(size_t index, const Factors &factors) {
     const optim::Rule &rule = *layout_.rule;
     const ZeroParam &param = layout_.params[index];
+    const Piece &piece = layout_.own(index);
     const optim::Hyper &hyper = hyper_of(param.group);
     ParamState &state = states_[index];
     const unsigned needed = layout_.needed_states(index);
     state.step++;
     optim::Update work;
-    work.param = param.data;
+    work.param = param.data_at(piece.offset);
     work.dtype = param.dtype;
-    work.grad = param.grad;
+    work.grad = param.grad_at(piece.offset);
     work.grad_dtype = param.grad_dtype;
-    work.count = param.count;
+    work.count = piece.count;
+    work.offset = piece.offset;
     for (size_t place = 0; place < rule.states.size(); place++)
         if ((needed >> place & 1U) != 0) work.states[place] = state.tensors[place].data();
     if (layout_.has_master(index)) work.master = reinterpret_cast<float *>(state.tensors[rule.states.size()].data());
@@ -196,6 +215,7 @@ void Zero::update_and_sync(const StepPlan &plan, const Factors &factors) {
     op.digest = digest(plan);
     op.digest_text = step_differs;
     broken_ = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
+    drop_consolidated();
     try {
         if (config_.custom) { // the program's code can fail on one rank alone
             together(*group_, [&] { update(factors); });

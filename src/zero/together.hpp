@@ -9,7 +9,7 @@ namespace ujoin {
 
 /// Runs this rank's own part of a collective call, then agrees: if it failed on any rank, every rank throws, and none is
 /// left waiting for one that has gone home.
-template <class Body> void together(Group &group, Body &&body) {
+template <class Body> void together(Group &group, Body &&body, const Deadline &deadline = Deadline::never()) {
     std::optional<Error> error;
     try {
         body();
@@ -20,7 +20,7 @@ template <class Body> void together(Group &group, Body &&body) {
     } catch (const std::exception &caught) {
         error = Error(UJOIN_E_INTERNAL, caught.what());
     }
-    group.agree(error);
+    group.agree(error, deadline);
 }
 
 } // namespace ujoin

@@ -35,14 +35,22 @@ const std::shared_ptr<Joinable> &Zero::joinable() {
 
 void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_hyper *hyper, size_t hyper_count) {
     std::optional<Layout> next;
+    ParamViews::Block block;
     together(*group_, [&] {
         next = layout_.with_group(read_params(params, count, layout_.params),
                                   optim::with_hyper(*layout_.rule, config_.defaults, hyper, hyper_count));
         states_.reserve(next->params.size());
+        if (config_.options.bucket_view) block = ParamViews::place(*next, layout_.params.size());
+        views_.reserve();
     });
     check_same(*group_, next->facts_of_group(static_cast<int32_t>(layout_.hypers.size())));
+    const size_t first = layout_.params.size();
     layout_ = std::move(*next);
+    views_.keep(std::move(block));
+    for (size_t i = first; i < layout_.params.size(); i++)
+        if (layout_.params[i].view) ParamViews::copy_in(layout_.params[i]);
     states_.resize(layout_.params.size());
+    drop_consolidated();
 }
 
 void Zero::check_whole(const char *what) const {
@@ -95,10 +103,29 @@ void Zero::set_gradient(size_t index, void *grad) {
 void Zero::set_frozen(size_t index, bool frozen) {
     ZeroParam &param = param_at(index);
     if (param.frozen == frozen) return;
-    layout_.segments.reserve(layout_.params.size());
+    layout_.segments.reserve(layout_.partition.pieces().size());
+    if (config_.options.bucket_view) {
+        if (!frozen && !param.view) give_view(param);
+        if (frozen) {
+            ParamViews::copy_out(param);
+        } else {
+            ParamViews::copy_in(param);
+        }
+        param.data = frozen ? param.home : param.view;
+    }
     param.frozen = frozen;
     layout_.arrange();
 }
+
+/// For a parameter that was frozen when it came.
+void Zero::give_view(ZeroParam &param) {
+    ParamViews::Block block(param.bytes);
+    views_.reserve();
+    param.view = block.begin();
+    views_.keep(std::move(block));
+}
+
+void *Zero::param_data(size_t index) const { return index < layout_.params.size() ? layout_.params[index].data : nullptr; }
 
 void Zero::clear_gradients() {
     for (const ZeroParam &param : layout_.params)
@@ -108,24 +135,37 @@ void Zero::clear_gradients() {
 ujoin_zero_memory Zero::memory() const {
     ujoin_zero_memory memory{};
     memory.buffers = layout_.segments.size() * sizeof(Segment) + parts_.size() * sizeof(double) +
-                     (layout_.offsets.size() + layout_.pieces_of.size()) * sizeof(size_t);
+                     (layout_.offsets.size() + layout_.numbers_of.size()) * sizeof(size_t);
+    memory.buffers += views_.bytes();
     for (size_t i = 0; i < layout_.params.size(); i++) {
         const ZeroParam &param = layout_.params[i];
         memory.parameters += param.bytes;
         memory.gradients += param.grad ? param.grad_bytes() : 0;
         for (const std::vector<std::byte> &tensor : states_[i].tensors) memory.state += tensor.size();
-        memory.full_state +=
-            static_cast<uint64_t>(std::popcount(layout_.needed_states(i))) * static_cast<uint64_t>(layout_.state_bytes(i));
+        memory.full_state += static_cast<uint64_t>(std::popcount(layout_.needed_states(i))) *
+                             static_cast<uint64_t>(layout_.state_bytes(i, param.count));
     }
     return memory;
 }
 
 void Zero::consolidate(int32_t to) {
     consolidated_.reset();
-    consolidated_ = consolidate_state(*this, to);
+    outdated_ = false;
+    consolidated_ = consolidate_state(*this, to, group_->timeout_ms(config_.consolidate_timeout_ms));
+}
+
+/// What was consolidated is not what the optimizer has any more.
+void Zero::drop_consolidated() noexcept {
+    outdated_ = outdated_ || consolidated_;
+    consolidated_.reset();
 }
 
 std::shared_ptr<State> Zero::state_dict() const {
+    if (outdated_)
+        fail_state(
+            "rank ", group_->rank(),
+            ": the consolidated state is outdated: a step, a load or a new param group came after it; all ranks must "
+            "call zero_consolidate_state_dict anew");
     if (!consolidated_)
         fail_state("rank ", group_->rank(),
                    " has no consolidated state; all ranks must call zero_consolidate_state_dict with to = ", group_->rank(),
@@ -152,6 +192,7 @@ void Zero::load_list(const State *list) {
 
 void Zero::commit(Staging &&staging, int32_t parts) noexcept {
     if ((parts & UJOIN_SAVE_STATE) != 0) {
+        drop_consolidated();
         layout_.hypers.swap(staging.hypers);
         states_.swap(staging.states);
     }

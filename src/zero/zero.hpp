@@ -6,6 +6,7 @@
 #include "optim/scaler.hpp"
 #include "zero/custom_rule.hpp"
 #include "zero/layout.hpp"
+#include "zero/param_views.hpp"
 #include "zero/staging.hpp"
 #include "zero/state.hpp"
 #include "zero/step_plan.hpp"
@@ -22,6 +23,7 @@ struct ZeroConfig {
     optim::Hyper defaults;                    ///< what hyper-parameters of param groups start from
     ZeroOptions options;
     int64_t idle_timeout_ms = UJOIN_NEVER;
+    int64_t consolidate_timeout_ms = 0; ///< as in an option struct
 };
 
 /// An optimizer whose state is sharded over a group.
@@ -51,6 +53,7 @@ class Zero : public std::enable_shared_from_this<Zero> {
     double get_hyper(int32_t group, const std::string &name) const;
     void set_gradient(size_t index, void *grad);
     void set_frozen(size_t index, bool frozen);
+    void *param_data(size_t index) const;
     void clear_gradients();
     ujoin_zero_memory memory() const;
 
@@ -69,7 +72,9 @@ class Zero : public std::enable_shared_from_this<Zero> {
   private:
     class Participant;
     const optim::Hyper &hyper_of(int32_t group) const;
+    void drop_consolidated() noexcept;
     ZeroParam &param_at(size_t index);
+    void give_view(ZeroParam &param);
 
     // The parts of a step (step.cpp).
     void prepare();
@@ -86,12 +91,14 @@ class Zero : public std::enable_shared_from_this<Zero> {
     std::shared_ptr<Group> group_;
     ZeroConfig config_;
     std::shared_ptr<Joinable> joinable_;
+    ParamViews views_;
     Layout layout_;
     std::vector<ParamState> states_;        ///< by parameter; those that other ranks own stay empty
     std::vector<double> parts_;             ///< of a norm, by piece
     std::shared_ptr<optim::Scaler> scaler_; ///< of the last step that had one
     std::unique_ptr<State> consolidated_;
-    int32_t broken_ = 0; ///< bits of ujoin_save_part
+    bool outdated_ = false; ///< consolidated_ was there, but a step or a load has been made since
+    int32_t broken_ = 0;    ///< bits of ujoin_save_part
     std::string cause_;
 };
 

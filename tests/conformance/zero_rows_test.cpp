@@ -190,20 +190,44 @@ TEST_P(ZeroRows, Z_36_state_is_on_the_target_only) {
     });
 }
 
-TEST_P(ZeroRows, Z_37_state_is_as_it_was_at_consolidation) {
+TEST_P(ZeroRows, Z_37_ZERO_07_state_is_given_until_the_next_step) {
     on_ranks([&](ujoin_group *group, int rank) {
         Tensors x({2, 1});
         const Optimizer optimizer(group, UJOIN_OPTIMIZER_SGD, x, {{"momentum", 0.9}});
         optimizer.step();
         ok(zero_consolidate_state_dict(optimizer.get(), 0));
+        StateOwner before;
+        if (rank == 0) ok(zero_state_dict(optimizer.get(), &before.state));
         optimizer.step();
         ok(zero_set_hyper(optimizer.get(), 0, "lr", 7));
+        StateOwner after;
+        EXPECT_EQ(zero_state_dict(optimizer.get(), &after.state), UJOIN_E_STATE);
+        EXPECT_NE(std::string(ujoin_last_error()).find(rank == 0 ? "outdated" : "no consolidated state"), std::string::npos)
+            << ujoin_last_error();
         if (rank != 0) return;
-        StateOwner owner;
-        ok(zero_state_dict(optimizer.get(), &owner.state));
-        EXPECT_EQ(listed(owner.state).at("0/p0/momentum_buffer"), (std::vector<double>{1, 1}));
-        EXPECT_EQ(listed(owner.state).at("0/p1/momentum_buffer"), (std::vector<double>{1}));
-        EXPECT_EQ(listed(owner.state).at("0//lr"), (std::vector<double>{1e-3}));
+        // What was taken before stays as it was.
+        EXPECT_EQ(listed(before.state).at("0/p0/momentum_buffer"), (std::vector<double>{1, 1}));
+        EXPECT_EQ(listed(before.state).at("0/p1/momentum_buffer"), (std::vector<double>{1}));
+        EXPECT_EQ(listed(before.state).at("0//lr"), (std::vector<double>{1e-3}));
+    });
+}
+
+TEST_P(ZeroRows, ZERO_07_a_load_and_a_new_group_make_the_consolidated_state_outdated) {
+    on_ranks([&](ujoin_group *group, int) {
+        Tensors x({2, 1});
+        const Optimizer optimizer(group, UJOIN_OPTIMIZER_SGD, x, {{"momentum", 0.9}});
+        optimizer.step();
+        const auto outdated = [&] {
+            StateOwner list;
+            EXPECT_EQ(zero_state_dict(optimizer.get(), &list.state), UJOIN_E_STATE);
+        };
+        const StateOwner list = state_everywhere(group, optimizer);
+        ok(zero_load_state_dict(optimizer.get(), list.state));
+        outdated();
+        const StateOwner again = state_everywhere(group, optimizer);
+        EXPECT_EQ(listed(list.state), listed(again.state));
+        ok(zero_add_param_group(optimizer.get(), nullptr, 0, nullptr, 0));
+        outdated();
     });
 }
 

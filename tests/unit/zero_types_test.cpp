@@ -9,6 +9,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
+#include <random>
 
 using namespace ujoin;
 
@@ -230,6 +231,39 @@ TEST(ZeroTypes, norms_of_any_type_and_order) {
     std::vector<Half> half = converted<Half>({2, -6});
     optim::scale_elements(UJOIN_F16, half.data(), 2, 0.5);
     EXPECT_EQ(static_cast<float>(half[1]), -3);
+}
+
+TEST(ZeroTypes, norms_have_the_same_bits_however_a_tensor_is_cut) {
+    std::mt19937 random(3);
+    std::uniform_real_distribution<float> any(-1, 1);
+    for (const size_t size : {1, 8, 9, 100, 4096, 10'000, 30'011}) {
+        std::vector<float> values(size);
+        for (float &value : values) value = any(random);
+        const std::vector<BFloat16> brain = converted<BFloat16>(values);
+        const auto check = [&](ujoin_dtype dtype, const auto *data, double p) {
+            const double whole = optim::norm_part(dtype, data, size, p);
+            for (int round = 0; round < 8; round++) {
+                optim::NormSum all(p);
+                for (size_t begin = 0; begin < size;) {
+                    const size_t part = std::min(size - begin, 8 * (1 + random() % (size / 16 + 1)));
+                    optim::NormSum piece(p, begin);
+                    piece.add(dtype, data + begin, part);
+                    std::vector<double> numbers(optim::NormSum::count_numbers(begin, part));
+                    piece.get_numbers(numbers.data());
+                    all.add_numbers(numbers.data(), part);
+                    begin += part;
+                }
+                EXPECT_EQ(all.total(), whole) << size << " elements, p " << p;
+            }
+        };
+        for (const double p : {1.0, 2.0, 3.5, HUGE_VAL}) {
+            check(UJOIN_F32, values.data(), p);
+            check(UJOIN_BF16, brain.data(), p);
+        }
+        double squares = 0;
+        for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
+        EXPECT_NEAR(optim::norm_part(UJOIN_F32, values.data(), size, 2), squares, 1e-12 * squares);
+    }
 }
 
 } // namespace

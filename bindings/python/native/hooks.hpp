@@ -61,6 +61,14 @@ inline PyObject *ddp_gradient(PyObject *capsule, size_t index, size_t bytes) {
     return data ? view_of(data, bytes, capsule) : Py_NewRef(Py_None);
 }
 
+/// The view holds the optimizer.
+inline PyObject *param_data(PyObject *capsule, size_t index, size_t bytes) {
+    Use use;
+    if (!use.enter(capsule, "ujoin_zero", false)) return nullptr;
+    const void *data = unlocked([&] { return zero_param_data(static_cast<ujoin_zero *>(use.handle()), index); });
+    return data ? view_of(data, bytes, capsule) : Py_NewRef(Py_None);
+}
+
 template <class Number> PyObject *as_long_tuple(const Number *values, size_t count) {
     Ref tuple(PyTuple_New(static_cast<Py_ssize_t>(values ? count : 0)));
     for (size_t i = 0; tuple && values && i < count; i++)
@@ -130,13 +138,14 @@ inline ujoin_comm_hook make_comm_hook(int32_t kind, int32_t rank, int64_t start_
 
 // ------------------------------------------------------------------------------------------------------ optimizer rules
 
-/// Of a tuple (name, step, init or None, state names, hyper-parameters); None = no rule.
+/// Of a tuple (name, step, init or None, state names, hyper-parameters, per tensor); None = no rule.
 class Rule {
   public:
     bool read(PyObject *object) {
         if (object == Py_None) return true;
-        if (!PyTuple_Check(object) || PyTuple_Size(object) != 5) {
-            PyErr_SetString(PyExc_TypeError, "expected a tuple (name, step, init, state names, hyper-parameters)");
+        if (!PyTuple_Check(object) || PyTuple_Size(object) != 6) {
+            PyErr_SetString(PyExc_TypeError,
+                            "expected a tuple (name, step, init, state names, hyper-parameters, per tensor)");
             return false;
         }
         const char *name = nullptr;
@@ -152,6 +161,7 @@ class Rule {
         rule_.state_count = state_.size();
         rule_.hyper = hyper_.data();
         rule_.hyper_count = hyper_.size();
+        rule_.per_tensor = PyObject_IsTrue(PyTuple_GetItem(object, 5)) == 1;
         kept_ = keep_object(object);
         return true;
     }

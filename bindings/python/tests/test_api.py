@@ -83,6 +83,7 @@ REACHED_BY = {
     "zero_hyper_name": "ParamGroup.__iter__",
     "zero_set_hyper": "ZeroRedundancyOptimizer.set_hyper",
     "zero_get_hyper": "ParamGroup.__getitem__",
+    "zero_param_data": "ZeroRedundancyOptimizer.param_data",
     "zero_set_gradient": "ZeroRedundancyOptimizer.set_gradient",
     "zero_set_frozen": "ZeroRedundancyOptimizer.set_frozen",
     "zero_clip_grad_norm": "ZeroRedundancyOptimizer.clip_grad_norm",

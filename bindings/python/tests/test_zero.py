@@ -11,7 +11,7 @@ import pytest
 from conftest import on_ranks
 
 import ujoin
-from ujoin import ItemKind, ItemOwner, SavePart, State
+from ujoin import ItemKind, ItemOwner, Partition, Rule, RuleArgs, SavePart, State
 
 STEPS = 4
 
@@ -238,3 +238,144 @@ def test_parameters_saved_alone_are_one_file(alone: ujoin.Group, tmp_path: pathl
     assert params["b"].tobytes() in raw
     with pytest.raises(ujoin.InvalidError, match="extra"):
         opt.save(tmp_path / "x", parts=SavePart.PARAMETERS, extra={"a": 1})
+
+
+def test_the_partition_by_elements_gives_the_same_bits(tmp_path: pathlib.Path) -> None:
+    def train_with(partition: Partition | str, group: ujoin.Group) -> tuple[ujoin.ZeroRedundancyOptimizer, Any]:
+        w, grad = np.linspace(-1, 1, 1000), np.zeros(1000)
+        opt = ujoin.ZeroRedundancyOptimizer({"w": w}, "adam", grads={"w": grad}, group=group, partition=partition)
+        for step in range(3):
+            grad[:] = np.sin(np.arange(1000) + step)
+            opt.step(max_norm=1)
+        return opt, w
+
+    def body(group: ujoin.Group) -> None:
+        whole, expected = train_with(Partition.PARAMETERS, group)
+        parts, got = train_with("elements", group)
+        assert [s.count for s in whole.shards] == [1000]
+        assert [(s.rank, s.offset, s.count) for s in parts.shards] == [(0, 0, 504), (1, 504, 496)]
+        assert got.tobytes() == expected.tobytes()
+        parts.save(tmp_path / "elements")
+        whole.load(tmp_path / "elements")
+        w, own = np.ones(4), Rule("own", lambda args: None, per_tensor=True)
+        for rule in ("lamb", own):
+            with pytest.raises(ujoin.UnsupportedError, match="needs whole parameters"):
+                ujoin.ZeroRedundancyOptimizer([w], rule, grads=[w], group=group, partition=Partition.ELEMENTS)
+        group.close()
+
+    on_ranks(2, body)
+
+
+def test_a_rule_sees_its_piece() -> None:
+    def body(group: ujoin.Group) -> None:
+        seen: list[tuple[int, int, tuple[int, ...]]] = []
+
+        def step(args: RuleArgs) -> None:
+            seen.append((args.offset, len(args.data), args.shape))
+            np.asarray(args.data)[:] = args.offset
+
+        w = np.ones(100)
+        opt = ujoin.ZeroRedundancyOptimizer([w], Rule("own", step), grads=[w.copy()], group=group, partition="elements")
+        opt.step()
+        assert seen == [[(0, 48, (100,))], [(48, 52, (100,))]][group.rank]
+        assert w.tolist() == [0] * 48 + [48] * 52
+        group.close()
+
+    on_ranks(2, body)
+
+
+def test_parameters_as_bucket_view(alone: ujoin.Group) -> None:
+    params, grads = model()
+    opt = ujoin.ZeroRedundancyOptimizer(params, "sgd", grads=grads, group=alone, lr=0.5, parameters_as_bucket_view=True)
+    a, b = np.asarray(opt.param_data("a")), np.asarray(opt.param_data("b"))
+    assert a.shape == (2, 3)
+    assert a.tolist() == params["a"].tolist()
+    assert b.ctypes.data == a.ctypes.data + a.nbytes  # side by side
+    grads["a"][:] = 1
+    grads["b"][:] = 1
+    opt.step()
+    assert b.tolist() == [0.5] * 4
+    assert params["b"].tolist() == [1] * 4
+    opt.set_frozen("b")
+    assert params["b"].tolist() == [0.5] * 4  # out of the library's memory
+    assert np.asarray(opt.param_data("b")).ctypes.data == params["b"].ctypes.data
+    opt.set_frozen("b", False)
+    assert np.asarray(opt.param_data("b")).ctypes.data == b.ctypes.data
+    opt.step()
+    expected = a.tolist()
+    del opt
+    assert a.tolist() == expected  # the view holds it
+    assert b.tolist() == [0] * 4
+
+
+def test_consolidated_state_is_given_until_the_next_step(alone: ujoin.Group) -> None:
+    w = np.ones(2)
+    opt = ujoin.ZeroRedundancyOptimizer([w], "sgd", grads=[w.copy()], group=alone, consolidate_timeout=30)
+    opt.step()
+    opt.consolidate_state_dict()
+    opt.state_dict()
+    opt.step()
+    with pytest.raises(ujoin.StateError, match="outdated"):
+        opt.state_dict()
+
+
+def as_array(value: Any, dtype: ujoin.DType | None) -> Any:
+    """What stands for PyTorch's tensors here."""
+    return np.float32(value) if dtype is None else np.asarray(value).copy()
+
+
+def test_pytorchs_state_dict_moves_both_ways() -> None:
+    def body(group: ujoin.Group) -> None:
+        params, grads = model()
+        opt = ujoin.ZeroRedundancyOptimizer(params, "adamw", grads=grads, group=group, lr=0.1, betas=(0.9, 0.999))
+        train(opt, grads, range(2))
+        for to in range(group.size):
+            opt.consolidate_state_dict(to)
+            if to == group.rank:
+                state_dict = opt.torch_state_dict(as_array, like={"param_groups": [{"foreach": None, "lr": 7}]})
+        assert state_dict["param_groups"] == [
+            {
+                "foreach": None, "lr": 0.1, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01, "amsgrad": False,
+                "maximize": False, "params": [0, 1],
+            }
+        ]  # fmt: skip
+        assert sorted(state_dict["state"]) == [0, 1]
+        assert state_dict["state"][0]["step"] == 2
+        assert state_dict["state"][0]["exp_avg"].shape == (2, 3)
+        train(opt, grads, range(2, STEPS))
+
+        # PyTorch's own, one without what is not used: it says that by None.
+        state_dict["state"][1]["max_exp_avg_sq"] = None
+        other_params, other_grads = model()
+        start = {
+            name: adamw(value.reshape(-1), [gradients(name, s) for s in range(2)], 0.1) for name, value in model()[0].items()
+        }
+        for name, value in other_params.items():
+            value.reshape(-1)[:] = start[name]
+        other = ujoin.ZeroRedundancyOptimizer(other_params, "adamw", grads=other_grads, group=group, partition="elements")
+        other.load_state_dict(state_dict)
+        assert other.param_groups[0]["lr"] == 0.1
+        train(other, other_grads, range(2, STEPS))
+        for name, value in params.items():
+            np.testing.assert_allclose(other_params[name], value, rtol=1e-12)
+        with pytest.raises(ujoin.InvalidError, match="the state dict has 1 parameters, the optimizer 2"):
+            other.load_state_dict({"state": {}, "param_groups": [{"params": [0]}]})
+        with pytest.raises(ujoin.InvalidError, match="state of parameter 5"):
+            other.load_state_dict({"state": {5: {}}, "param_groups": [{"params": [0, 1]}]})
+        group.close()
+
+    on_ranks(2, body)
+
+
+def test_pytorchs_momentum_goes_on(alone: ujoin.Group) -> None:
+    w = np.array([1.0, 2.0])
+    opt = ujoin.ZeroRedundancyOptimizer([w], "sgd", grads=[np.ones(2)], group=alone)
+    settings = {"lr": 0.1, "momentum": 0.9, "dampening": 0, "weight_decay": 0, "nesterov": False, "maximize": False}
+    opt.load_state_dict(
+        {
+            "state": {0: {"momentum_buffer": np.ones(2)}},
+            "param_groups": [{**settings, "foreach": None, "differentiable": False, "params": [0]}],
+        }
+    )
+    opt.step()
+    np.testing.assert_allclose(w, [1 - 0.19, 2 - 0.19], rtol=1e-12)

@@ -249,6 +249,9 @@ static void print_ujoin_ddp_report(void) {
 static void print_ujoin_optimizer(void) {
     TYPE("ujoin_optimizer", ujoin_optimizer);
 }
+static void print_ujoin_partition(void) {
+    TYPE("ujoin_partition", ujoin_partition);
+}
 static void print_ujoin_rule_args(void) {
     TYPE("ujoin_rule_args", ujoin_rule_args);
     FIELD(ujoin_rule_args, size);
@@ -282,6 +285,8 @@ static void print_ujoin_rule(void) {
     FIELD(ujoin_rule, hyper_count);
     FIELD(ujoin_rule, user_data);
     FIELD(ujoin_rule, destroy);
+    FIELD(ujoin_rule, per_tensor);
+    FIELD(ujoin_rule, reserved);
 }
 static void print_ujoin_zero_options(void) {
     TYPE("ujoin_zero_options", ujoin_zero_options);
@@ -296,6 +301,9 @@ static void print_ujoin_zero_options(void) {
     FIELD(ujoin_zero_options, balance_trainable);
     FIELD(ujoin_zero_options, no_master_copy);
     FIELD(ujoin_zero_options, stochastic_rounding);
+    FIELD(ujoin_zero_options, partition);
+    FIELD(ujoin_zero_options, consolidate_timeout_ms);
+    FIELD(ujoin_zero_options, bucket_view);
     FIELD(ujoin_zero_options, reserved);
 }
 static void print_ujoin_step_options(void) {
@@ -605,6 +613,10 @@ static void print_ujoin_optimizer_value(void) {
     VALUE(UJOIN_OPTIMIZER_LAMB);
     VALUE(UJOIN_OPTIMIZER_LION);
 }
+static void print_ujoin_partition_value(void) {
+    VALUE(UJOIN_PARTITION_PARAMETERS);
+    VALUE(UJOIN_PARTITION_ELEMENTS);
+}
 static void print_ujoin_save_part(void) {
     VALUE(UJOIN_SAVE_STATE);
     VALUE(UJOIN_SAVE_PARAMETERS);
@@ -701,6 +713,7 @@ int main(void) {
     print_ujoin_comm_hook();
     print_ujoin_ddp_report();
     print_ujoin_optimizer();
+    print_ujoin_partition();
     print_ujoin_rule_args();
     print_ujoin_rule_fn();
     print_ujoin_rule();
@@ -741,6 +754,7 @@ int main(void) {
     print_ujoin_comm_hook_kind_value();
     print_ujoin_buffer_time_value();
     print_ujoin_optimizer_value();
+    print_ujoin_partition_value();
     print_ujoin_save_part();
     print_ujoin_item_kind_value();
     print_ujoin_item_owner_value();

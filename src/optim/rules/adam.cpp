@@ -72,14 +72,6 @@ template <class T, bool Decoupled> struct Moments {
 template <class T> using Adam = Moments<T, false>;
 template <class T> using AdamW = Moments<T, true>;
 
-void check(const Hyper &h) {
-    at_least_zero("lr", h[lr]);
-    below_one("beta1", h[beta1]);
-    below_one("beta2", h[beta2]);
-    at_least_zero("eps", h[eps]);
-    at_least_zero("weight_decay", h[weight_decay]);
-}
-
 unsigned needed(const Hyper &h) { return h[amsgrad] != 0 ? 7U : 3U; }
 
 Rule describe(ujoin_optimizer id, const char *name, double decay) {
@@ -90,7 +82,7 @@ Rule describe(ujoin_optimizer id, const char *name, double decay) {
                    {"amsgrad", 0, true}, {"maximize", 0, true}};
     rule.states = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
     rule.counts_steps = true;
-    rule.check = check;
+    rule.check = check_like_adam;
     rule.needed = needed;
     return rule;
 }

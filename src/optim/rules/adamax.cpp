@@ -43,14 +43,6 @@ template <class T> struct Adamax {
     }
 };
 
-void check(const Hyper &h) {
-    at_least_zero("lr", h[lr]);
-    below_one("beta1", h[beta1]);
-    below_one("beta2", h[beta2]);
-    at_least_zero("eps", h[eps]);
-    at_least_zero("weight_decay", h[weight_decay]);
-}
-
 } // namespace
 
 Rule adamax_rule() {
@@ -61,7 +53,7 @@ Rule adamax_rule() {
                    {"eps", 1e-8}, {"weight_decay", 0}, {"maximize", 0, true}};
     rule.states = {"exp_avg", "exp_inf"};
     rule.counts_steps = true;
-    rule.check = check;
+    rule.check = check_like_adam;
     rule.apply = walk<Adamax>;
     return rule;
 }

@@ -69,14 +69,6 @@ template <class T> struct Lamb {
     }
 };
 
-void check(const Hyper &h) {
-    at_least_zero("lr", h[lr]);
-    below_one("beta1", h[beta1]);
-    below_one("beta2", h[beta2]);
-    at_least_zero("eps", h[eps]);
-    at_least_zero("weight_decay", h[weight_decay]);
-}
-
 } // namespace
 
 Rule lamb_rule() {
@@ -86,8 +78,9 @@ Rule lamb_rule() {
     rule.hypers = {{"lr", 1e-3},  {"beta1", 0.9},         {"beta2", 0.999},
                    {"eps", 1e-6}, {"weight_decay", 1e-2}, {"maximize", 0, true}};
     rule.states = {"exp_avg", "exp_avg_sq"};
+    rule.per_tensor = true;
     rule.counts_steps = true;
-    rule.check = check;
+    rule.check = check_like_adam;
     rule.apply = walk<Lamb>;
     return rule;
 }

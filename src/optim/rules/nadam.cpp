@@ -62,11 +62,7 @@ template <class T> struct NAdam {
 };
 
 void check(const Hyper &h) {
-    at_least_zero("lr", h[lr]);
-    below_one("beta1", h[beta1]);
-    below_one("beta2", h[beta2]);
-    at_least_zero("eps", h[eps]);
-    at_least_zero("weight_decay", h[weight_decay]);
+    check_like_adam(h);
     at_least_zero("momentum_decay", h[momentum_decay]);
 }
 

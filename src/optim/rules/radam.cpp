@@ -69,14 +69,6 @@ template <class T> struct RAdam {
     }
 };
 
-void check(const Hyper &h) {
-    at_least_zero("lr", h[lr]);
-    below_one("beta1", h[beta1]);
-    below_one("beta2", h[beta2]);
-    at_least_zero("eps", h[eps]);
-    at_least_zero("weight_decay", h[weight_decay]);
-}
-
 } // namespace
 
 Rule radam_rule() {
@@ -88,7 +80,7 @@ Rule radam_rule() {
                    {"maximize", 0, true}};
     rule.states = {"exp_avg", "exp_avg_sq"};
     rule.counts_steps = true;
-    rule.check = check;
+    rule.check = check_like_adam;
     rule.apply = walk<RAdam>;
     return rule;
 }

@@ -632,8 +632,9 @@ ujoin_status DDPReport(ujoin_ddp *ddp, void *facts, void *numbers) {
 }
 
 /* --------------------------------------------------------------------------------------------------------------- zero */
-/* facts of the options: idle time-out, seed, balance trainable, no master copy, stochastic rounding. rule_user 0: none of
- * the program's own; its hyper-parameters are in their order. The rule is owned from here on. */
+/* facts of the options: idle time-out, seed, balance trainable, no master copy, stochastic rounding, partition, time-out of
+ * consolidation, bucket view, rule per tensor. rule_user 0: none of the program's own; its hyper-parameters are in their
+ * order. The rule is owned from here on. */
 ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const void *names, void *data, void *grad,
                         const void *facts, const void *shapes, const void *hyper_names, const void *hyper_values,
                         size_t hyper_count, const void *options, const char *rule_name, const void *state_names,
@@ -654,7 +655,8 @@ ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const v
                        .hyper = rule_hyper,
                        .hyper_count = rule_hyper_count,
                        .user_data = (void *)rule_user,
-                       .destroy = release};
+                       .destroy = release,
+                       .per_tensor = (int32_t)o[8]};
     ujoin_zero_options given = {.size = sizeof given,
                                 .hyper = hyper,
                                 .hyper_count = hyper_count,
@@ -665,7 +667,10 @@ ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const v
                                 .seed = (uint64_t)o[1],
                                 .balance_trainable = (int32_t)o[2],
                                 .no_master_copy = (int32_t)o[3],
-                                .stochastic_rounding = (int32_t)o[4]};
+                                .stochastic_rounding = (int32_t)o[4],
+                                .partition = (int32_t)o[5],
+                                .consolidate_timeout_ms = o[6],
+                                .bucket_view = (int32_t)o[7]};
     int ready = params && hyper && rule_hyper && states;
     if (!ready) {
         release((void *)release_handle);
@@ -691,6 +696,7 @@ ujoin_status ZeroAddParamGroup(ujoin_zero *zero, size_t count, const void *names
     free(hyper);
     END(status);
 }
+void ZeroParamData(ujoin_zero *zero, size_t index, void *out) { *(void **)out = zero_param_data(zero, index); }
 /* closure_handle 0: none. numbers: max_norm, norm_type; NULL: neither. out_norm may be NULL. */
 ujoin_status ZeroStep(ujoin_zero *zero, uintptr_t closure_handle, ujoin_scaler *scaler, const void *numbers,
                       int skip_nonfinite, void *out_norm, void *call) {
@@ -1800,6 +1806,20 @@ long long _wrap_ZeroAddParamGroup_cujoin(ujoin_zero *_swig_go_0, long long _swig
   result = (ujoin_status)ZeroAddParamGroup(arg1,arg2,(void const *)arg3,arg4,arg5,(void const *)arg6,(void const *)arg7,(void const *)arg8,(void const *)arg9,arg10,arg11);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
+}
+
+
+void _wrap_ZeroParamData_cujoin(ujoin_zero *_swig_go_0, long long _swig_go_1, void *_swig_go_2) {
+  ujoin_zero *arg1 = 0 ;
+  size_t arg2 ;
+  void *arg3 = 0 ;
+  
+  arg1 = *(ujoin_zero **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  ZeroParamData(arg1,arg2,arg3);
+  
 }
 
 

@@ -127,26 +127,26 @@ typedef long long swig_type_94;
 typedef long long swig_type_95;
 typedef long long swig_type_96;
 typedef long long swig_type_97;
-typedef _gostring_ swig_type_98;
-typedef long long swig_type_99;
+typedef long long swig_type_98;
+typedef _gostring_ swig_type_99;
 typedef long long swig_type_100;
 typedef long long swig_type_101;
 typedef long long swig_type_102;
-typedef _gostring_ swig_type_103;
-typedef long long swig_type_104;
-typedef _gostring_ swig_type_105;
-typedef long long swig_type_106;
+typedef long long swig_type_103;
+typedef _gostring_ swig_type_104;
+typedef long long swig_type_105;
+typedef _gostring_ swig_type_106;
 typedef long long swig_type_107;
 typedef long long swig_type_108;
 typedef long long swig_type_109;
-typedef _gostring_ swig_type_110;
+typedef long long swig_type_110;
 typedef _gostring_ swig_type_111;
-typedef long long swig_type_112;
+typedef _gostring_ swig_type_112;
 typedef long long swig_type_113;
-typedef _gostring_ swig_type_114;
-typedef long long swig_type_115;
-typedef _gostring_ swig_type_116;
-typedef long long swig_type_117;
+typedef long long swig_type_114;
+typedef _gostring_ swig_type_115;
+typedef long long swig_type_116;
+typedef _gostring_ swig_type_117;
 typedef long long swig_type_118;
 typedef long long swig_type_119;
 typedef long long swig_type_120;
@@ -154,9 +154,9 @@ typedef long long swig_type_121;
 typedef long long swig_type_122;
 typedef long long swig_type_123;
 typedef long long swig_type_124;
-typedef _gostring_ swig_type_125;
+typedef long long swig_type_125;
 typedef _gostring_ swig_type_126;
-typedef long long swig_type_127;
+typedef _gostring_ swig_type_127;
 typedef long long swig_type_128;
 typedef long long swig_type_129;
 typedef long long swig_type_130;
@@ -169,41 +169,42 @@ typedef long long swig_type_136;
 typedef long long swig_type_137;
 typedef long long swig_type_138;
 typedef long long swig_type_139;
-typedef _gostring_ swig_type_140;
-typedef long long swig_type_141;
+typedef long long swig_type_140;
+typedef _gostring_ swig_type_141;
 typedef long long swig_type_142;
 typedef long long swig_type_143;
 typedef long long swig_type_144;
 typedef long long swig_type_145;
 typedef long long swig_type_146;
 typedef long long swig_type_147;
-typedef _gostring_ swig_type_148;
+typedef long long swig_type_148;
 typedef _gostring_ swig_type_149;
 typedef _gostring_ swig_type_150;
 typedef _gostring_ swig_type_151;
 typedef _gostring_ swig_type_152;
 typedef _gostring_ swig_type_153;
-typedef long long swig_type_154;
+typedef _gostring_ swig_type_154;
 typedef long long swig_type_155;
 typedef long long swig_type_156;
-typedef _gostring_ swig_type_157;
-typedef long long swig_type_158;
+typedef long long swig_type_157;
+typedef _gostring_ swig_type_158;
 typedef long long swig_type_159;
-typedef _gostring_ swig_type_160;
-typedef long long swig_type_161;
+typedef long long swig_type_160;
+typedef _gostring_ swig_type_161;
 typedef long long swig_type_162;
-typedef _gostring_ swig_type_163;
-typedef long long swig_type_164;
+typedef long long swig_type_163;
+typedef _gostring_ swig_type_164;
 typedef long long swig_type_165;
 typedef long long swig_type_166;
 typedef long long swig_type_167;
 typedef long long swig_type_168;
 typedef long long swig_type_169;
 typedef long long swig_type_170;
-typedef _gostring_ swig_type_171;
+typedef long long swig_type_171;
 typedef _gostring_ swig_type_172;
-typedef long long swig_type_173;
+typedef _gostring_ swig_type_173;
 typedef long long swig_type_174;
+typedef long long swig_type_175;
 extern void _wrap_Swig_free_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_cujoin(swig_intgo arg1);
 
@@ -255,75 +256,76 @@ extern swig_type_75 _wrap_DDPUsed_cujoin(uintptr_t arg1, swig_voidp arg2, swig_t
 extern swig_type_77 _wrap_DDPReport_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern swig_type_78 _wrap_ZeroCreate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_79 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_voidp arg10, swig_type_80 arg11, swig_voidp arg12, swig_type_81 arg13, swig_voidp arg14, swig_type_82 arg15, swig_voidp arg16, swig_voidp arg17, swig_type_83 arg18, swig_intgo arg19, swig_type_84 arg20, swig_type_85 arg21, swig_voidp arg22, swig_voidp arg23);
 extern swig_type_86 _wrap_ZeroAddParamGroup_cujoin(uintptr_t arg1, swig_type_87 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_type_88 arg10, swig_voidp arg11);
-extern swig_type_89 _wrap_ZeroStep_cujoin(uintptr_t arg1, swig_type_90 arg2, uintptr_t arg3, swig_voidp arg4, swig_intgo arg5, swig_voidp arg6, swig_voidp arg7);
-extern swig_type_91 _wrap_ZeroClipGradNorm_cujoin(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, swig_voidp arg5);
-extern swig_type_92 _wrap_ZeroMemory_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_93 _wrap_ScheduleAt_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_94 arg3, swig_voidp arg4);
-extern swig_type_95 _wrap_ScalerCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_96 _wrap_ScalerGet_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_97 _wrap_ZeroGetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_98 arg3, swig_voidp arg4);
-extern swig_type_99 _wrap_ZeroConsolidate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_100 _wrap_ZeroStateDict_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_101 _wrap_ZeroLoadStateDict_cujoin(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_102 _wrap_ZeroSave_cujoin(uintptr_t arg1, swig_type_103 arg2, uintptr_t arg3, swig_intgo arg4, swig_intgo arg5, swig_voidp arg6);
-extern swig_type_104 _wrap_ZeroLoad_cujoin(uintptr_t arg1, swig_type_105 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
-extern swig_type_106 _wrap_ZeroShard_cujoin(uintptr_t arg1, swig_type_107 arg2, swig_voidp arg3);
-extern swig_type_108 _wrap_StateCreate_cujoin(swig_voidp arg1);
-extern swig_type_109 _wrap_StateSet_cujoin(uintptr_t arg1, swig_type_110 arg2, swig_type_111 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, double arg7);
-extern swig_type_112 _wrap_StateItem_cujoin(uintptr_t arg1, swig_type_113 arg2, swig_type_114 arg3, swig_intgo arg4, swig_voidp arg5);
-extern swig_type_115 _wrap_PctxParseStd_cujoin(swig_type_116 arg1, swig_voidp arg2, swig_type_117 arg3);
-extern swig_type_118 _wrap_PctxCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_119 arg3, swig_voidp arg4, swig_voidp arg5, swig_type_120 arg6, swig_voidp arg7, swig_type_121 arg8, swig_voidp arg9, swig_type_122 arg10, swig_type_123 arg11, swig_voidp arg12);
-extern swig_type_124 _wrap_PctxSetEnv_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_125 arg3, swig_type_126 arg4, swig_intgo arg5);
-extern swig_type_127 _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3, swig_voidp arg4, swig_type_128 arg5, swig_voidp arg6, swig_voidp arg7, swig_type_129 arg8, swig_voidp arg9, swig_type_130 arg10, swig_voidp arg11, swig_type_131 arg12, swig_voidp arg13, swig_voidp arg14, swig_type_132 arg15);
-extern swig_type_133 _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_134 _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_135 arg2, swig_voidp arg3);
-extern swig_type_136 _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_137 _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_138 arg3, swig_voidp arg4);
-extern swig_type_139 _wrap_PctxRegister_cujoin(swig_type_140 arg1, swig_type_141 arg2);
-extern swig_type_142 _wrap_PctxWorkerMain_cujoin(swig_voidp arg1);
-extern swig_type_143 _wrap_PctxReturn_cujoin(swig_voidp arg1, swig_type_144 arg2);
-extern swig_type_145 _wrap_PctxRecord_cujoin(swig_type_146 arg1, swig_voidp arg2);
-extern swig_type_147 _wrap_PctxRecordError_cujoin(swig_type_148 arg1, swig_type_149 arg2, swig_intgo arg3);
-extern swig_type_150 _wrap_Version_cujoin(void);
+extern void _wrap_ZeroParamData_cujoin(uintptr_t arg1, swig_type_89 arg2, swig_voidp arg3);
+extern swig_type_90 _wrap_ZeroStep_cujoin(uintptr_t arg1, swig_type_91 arg2, uintptr_t arg3, swig_voidp arg4, swig_intgo arg5, swig_voidp arg6, swig_voidp arg7);
+extern swig_type_92 _wrap_ZeroClipGradNorm_cujoin(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_93 _wrap_ZeroMemory_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_94 _wrap_ScheduleAt_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_95 arg3, swig_voidp arg4);
+extern swig_type_96 _wrap_ScalerCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_97 _wrap_ScalerGet_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_98 _wrap_ZeroGetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_99 arg3, swig_voidp arg4);
+extern swig_type_100 _wrap_ZeroConsolidate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_101 _wrap_ZeroStateDict_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_102 _wrap_ZeroLoadStateDict_cujoin(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_103 _wrap_ZeroSave_cujoin(uintptr_t arg1, swig_type_104 arg2, uintptr_t arg3, swig_intgo arg4, swig_intgo arg5, swig_voidp arg6);
+extern swig_type_105 _wrap_ZeroLoad_cujoin(uintptr_t arg1, swig_type_106 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_107 _wrap_ZeroShard_cujoin(uintptr_t arg1, swig_type_108 arg2, swig_voidp arg3);
+extern swig_type_109 _wrap_StateCreate_cujoin(swig_voidp arg1);
+extern swig_type_110 _wrap_StateSet_cujoin(uintptr_t arg1, swig_type_111 arg2, swig_type_112 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, double arg7);
+extern swig_type_113 _wrap_StateItem_cujoin(uintptr_t arg1, swig_type_114 arg2, swig_type_115 arg3, swig_intgo arg4, swig_voidp arg5);
+extern swig_type_116 _wrap_PctxParseStd_cujoin(swig_type_117 arg1, swig_voidp arg2, swig_type_118 arg3);
+extern swig_type_119 _wrap_PctxCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_120 arg3, swig_voidp arg4, swig_voidp arg5, swig_type_121 arg6, swig_voidp arg7, swig_type_122 arg8, swig_voidp arg9, swig_type_123 arg10, swig_type_124 arg11, swig_voidp arg12);
+extern swig_type_125 _wrap_PctxSetEnv_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_126 arg3, swig_type_127 arg4, swig_intgo arg5);
+extern swig_type_128 _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3, swig_voidp arg4, swig_type_129 arg5, swig_voidp arg6, swig_voidp arg7, swig_type_130 arg8, swig_voidp arg9, swig_type_131 arg10, swig_voidp arg11, swig_type_132 arg12, swig_voidp arg13, swig_voidp arg14, swig_type_133 arg15);
+extern swig_type_134 _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_135 _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_136 arg2, swig_voidp arg3);
+extern swig_type_137 _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_138 _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_139 arg3, swig_voidp arg4);
+extern swig_type_140 _wrap_PctxRegister_cujoin(swig_type_141 arg1, swig_type_142 arg2);
+extern swig_type_143 _wrap_PctxWorkerMain_cujoin(swig_voidp arg1);
+extern swig_type_144 _wrap_PctxReturn_cujoin(swig_voidp arg1, swig_type_145 arg2);
+extern swig_type_146 _wrap_PctxRecord_cujoin(swig_type_147 arg1, swig_voidp arg2);
+extern swig_type_148 _wrap_PctxRecordError_cujoin(swig_type_149 arg1, swig_type_150 arg2, swig_intgo arg3);
+extern swig_type_151 _wrap_Version_cujoin(void);
 extern swig_intgo _wrap_ABIVersion_cujoin(void);
-extern swig_type_151 _wrap_Backends_cujoin(void);
-extern swig_type_152 _wrap_StoreURL_cujoin(uintptr_t arg1);
+extern swig_type_152 _wrap_Backends_cujoin(void);
+extern swig_type_153 _wrap_StoreURL_cujoin(uintptr_t arg1);
 extern void _wrap_StoreAbort_cujoin(uintptr_t arg1);
 extern void _wrap_StoreDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupRank_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupSize_cujoin(uintptr_t arg1);
-extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_153 arg2);
+extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_154 arg2);
 extern void _wrap_GroupDestroy_cujoin(uintptr_t arg1);
-extern swig_type_154 _wrap_WorkTest_cujoin(uintptr_t arg1);
+extern swig_type_155 _wrap_WorkTest_cujoin(uintptr_t arg1);
 extern void _wrap_WorkAbort_cujoin(uintptr_t arg1);
 extern void _wrap_WorkDestroy_cujoin(uintptr_t arg1);
 extern void _wrap_JoinableDestroy_cujoin(uintptr_t arg1);
-extern swig_type_155 _wrap_CtxStart_cujoin(uintptr_t arg1);
-extern swig_type_156 _wrap_CtxStop_cujoin(uintptr_t arg1);
-extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_157 arg2);
+extern swig_type_156 _wrap_CtxStart_cujoin(uintptr_t arg1);
+extern swig_type_157 _wrap_CtxStop_cujoin(uintptr_t arg1);
+extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_158 arg2);
 extern void _wrap_CtxDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_DDPJoinable_cujoin(uintptr_t arg1);
-extern swig_type_158 _wrap_DDPSetSync_cujoin(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_159 _wrap_DDPSetSync_cujoin(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_DDPDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_ZeroJoinable_cujoin(uintptr_t arg1);
-extern swig_type_159 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
-extern swig_type_160 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_161 arg2);
-extern swig_type_162 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_163 arg3, double arg4);
-extern swig_type_164 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_165 arg2, swig_voidp arg3);
-extern swig_type_166 _wrap_ZeroSetFrozen_cujoin(uintptr_t arg1, swig_type_167 arg2, swig_intgo arg3);
-extern swig_type_168 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
-extern swig_type_169 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
+extern swig_type_160 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
+extern swig_type_161 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_162 arg2);
+extern swig_type_163 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_164 arg3, double arg4);
+extern swig_type_165 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_166 arg2, swig_voidp arg3);
+extern swig_type_167 _wrap_ZeroSetFrozen_cujoin(uintptr_t arg1, swig_type_168 arg2, swig_intgo arg3);
+extern swig_type_169 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
+extern swig_type_170 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
 extern void _wrap_ZeroDestroy_cujoin(uintptr_t arg1);
-extern swig_type_170 _wrap_StateCount_cujoin(uintptr_t arg1);
+extern swig_type_171 _wrap_StateCount_cujoin(uintptr_t arg1);
 extern void _wrap_StateDestroy_cujoin(uintptr_t arg1);
 extern double _wrap_ScalerScale_cujoin(uintptr_t arg1);
 extern void _wrap_ScalerDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFailed_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFirstFailure_cujoin(uintptr_t arg1);
-extern swig_type_171 _wrap_PctxReport_cujoin(uintptr_t arg1);
-extern swig_type_172 _wrap_PctxReportJSON_cujoin(uintptr_t arg1);
-extern swig_type_173 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
-extern swig_type_174 _wrap_PctxStop_cujoin(uintptr_t arg1);
+extern swig_type_172 _wrap_PctxReport_cujoin(uintptr_t arg1);
+extern swig_type_173 _wrap_PctxReportJSON_cujoin(uintptr_t arg1);
+extern swig_type_174 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
+extern swig_type_175 _wrap_PctxStop_cujoin(uintptr_t arg1);
 extern void _wrap_PctxAbort_cujoin(uintptr_t arg1);
 extern void _wrap_PctxDestroy_cujoin(uintptr_t arg1);
 #undef intgo
@@ -868,6 +870,13 @@ func ZeroAddParamGroup(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsaf
 	return swig_r_1
 }
 
+func ZeroParamData(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	C._wrap_ZeroParamData_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_89(_swig_i_1), C.swig_voidp(_swig_i_2))
+}
+
 func ZeroStep(arg1 uintptr, arg2 uint64, arg3 uintptr, arg4 unsafe.Pointer, arg5 int, arg6 unsafe.Pointer, arg7 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
@@ -877,7 +886,7 @@ func ZeroStep(arg1 uintptr, arg2 uint64, arg3 uintptr, arg4 unsafe.Pointer, arg5
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uint64)(C._wrap_ZeroStep_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_90(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_ZeroStep_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_91(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -912,7 +921,7 @@ func ScheduleAt(arg1 unsafe.Pointer, arg2 unsafe.Pointer, arg3 int64, arg4 unsaf
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ScheduleAt_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_94(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ScheduleAt_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_95(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -946,7 +955,7 @@ func ZeroGetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 unsafe.Pointer) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ZeroGetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_98)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroGetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_99)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -995,7 +1004,7 @@ func ZeroSave(arg1 uintptr, arg2 string, arg3 uintptr, arg4 int, arg5 int, arg6 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (uint64)(C._wrap_ZeroSave_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_103)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (uint64)(C._wrap_ZeroSave_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_104)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1011,7 +1020,7 @@ func ZeroLoad(arg1 uintptr, arg2 string, arg3 int, arg4 unsafe.Pointer, arg5 uns
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_ZeroLoad_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_105)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_ZeroLoad_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_106)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1025,7 +1034,7 @@ func ZeroShard(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failur
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroShard_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_107(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroShard_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_108(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1049,7 +1058,7 @@ func StateSet(arg1 uintptr, arg2 string, arg3 string, arg4 unsafe.Pointer, arg5 
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uint64)(C._wrap_StateSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_110)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_111)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.double(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_StateSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_111)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_112)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.double(_swig_i_6)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1068,7 +1077,7 @@ func StateItem(arg1 uintptr, arg2 int64, arg3 string, arg4 int, arg5 unsafe.Poin
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_StateItem_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_113(_swig_i_1), *(*C.swig_type_114)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_StateItem_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1), *(*C.swig_type_115)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1082,7 +1091,7 @@ func PctxParseStd(arg1 string, arg2 unsafe.Pointer, arg3 int64) (_swig_ret *Fail
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxParseStd_cujoin(*(*C.swig_type_116)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_type_117(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxParseStd_cujoin(*(*C.swig_type_117)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_type_118(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -1105,7 +1114,7 @@ func PctxCreate(arg1 unsafe.Pointer, arg2 unsafe.Pointer, arg3 int64, arg4 unsaf
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
 	_swig_i_11 := arg12
-	swig_r = (uint64)(C._wrap_PctxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_119(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_120(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_121(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_122(_swig_i_9), C.swig_type_123(_swig_i_10), C.swig_voidp(_swig_i_11)))
+	swig_r = (uint64)(C._wrap_PctxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_120(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_121(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_122(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_123(_swig_i_9), C.swig_type_124(_swig_i_10), C.swig_voidp(_swig_i_11)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1118,7 +1127,7 @@ func PctxSetEnv(arg1 uintptr, arg2 int, arg3 string, arg4 string, arg5 int) (_sw
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_PctxSetEnv_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_125)(unsafe.Pointer(&_swig_i_2)), *(*C.swig_type_126)(unsafe.Pointer(&_swig_i_3)), C.swig_intgo(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_PctxSetEnv_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_126)(unsafe.Pointer(&_swig_i_2)), *(*C.swig_type_127)(unsafe.Pointer(&_swig_i_3)), C.swig_intgo(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1147,7 +1156,7 @@ func PctxSetWorker(arg1 uintptr, arg2 int, arg3 unsafe.Pointer, arg4 unsafe.Poin
 	_swig_i_12 := arg13
 	_swig_i_13 := arg14
 	_swig_i_14 := arg15
-	swig_r = (uint64)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_128(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_129(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_130(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_131(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_type_132(_swig_i_14)))
+	swig_r = (uint64)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_129(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_130(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_131(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_132(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_type_133(_swig_i_14)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1168,7 +1177,7 @@ func PctxWait(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_135(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1191,7 +1200,7 @@ func PctxClose(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer) (_swig_r
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_138(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_139(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1201,7 +1210,7 @@ func PctxRegister(arg1 string, arg2 uint64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxRegister_cujoin(*(*C.swig_type_140)(unsafe.Pointer(&_swig_i_0)), C.swig_type_141(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxRegister_cujoin(*(*C.swig_type_141)(unsafe.Pointer(&_swig_i_0)), C.swig_type_142(_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -1223,7 +1232,7 @@ func PctxReturn(arg1 unsafe.Pointer, arg2 int64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxReturn_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_144(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxReturn_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_145(_swig_i_1)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1233,7 +1242,7 @@ func PctxRecord(arg1 uint64, arg2 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxRecord_cujoin(C.swig_type_146(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxRecord_cujoin(C.swig_type_147(_swig_i_0), C.swig_voidp(_swig_i_1)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1244,7 +1253,7 @@ func PctxRecordError(arg1 string, arg2 string, arg3 int) (_swig_ret *Failure) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxRecordError_cujoin(*(*C.swig_type_148)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_149)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxRecordError_cujoin(*(*C.swig_type_149)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_150)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -1317,7 +1326,7 @@ func GroupSize(arg1 uintptr) (_swig_ret int) {
 func GroupAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_153)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_154)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1373,7 +1382,7 @@ func CtxStop(arg1 uintptr) (_swig_ret *Failure) {
 func CtxAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_157)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_158)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1424,7 +1433,7 @@ func ZeroHyperName(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_161(_swig_i_1))
+	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_162(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1437,7 +1446,7 @@ func ZeroSetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 float64) (_swig_ret 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_163)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_164)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1451,7 +1460,7 @@ func ZeroSetGradient(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_166(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1462,7 +1471,7 @@ func ZeroSetFrozen(arg1 uintptr, arg2 int64, arg3 int) (_swig_ret *Failure) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroSetFrozen_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1), C.swig_intgo(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroSetFrozen_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_168(_swig_i_1), C.swig_intgo(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1

@@ -128,6 +128,16 @@ class ScheduleKind(enum.IntEnum):
     """times gamma every `every` steps, but not below minimum"""
 
 
+class Partition(enum.IntEnum):
+    """How `ZeroRedundancyOptimizer` gives parameters to ranks. Rules that work element by element give the same bits with
+    either, and on any number of ranks."""
+
+    PARAMETERS = _ujoin.UJOIN_PARTITION_PARAMETERS
+    """whole ones, largest first, to the rank with the fewest elements: PyTorch's"""
+    ELEMENTS = _ujoin.UJOIN_PARTITION_ELEMENTS
+    """each param group end to end, cut at cache lines: within one of equal parts"""
+
+
 class SavePart(enum.IntFlag):
     """What `ZeroRedundancyOptimizer.save` writes and `load` reads."""
 

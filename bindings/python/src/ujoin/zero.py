@@ -15,7 +15,8 @@ from .join import Joinable, JoinHook
 from .params import Gradients, Params, flagged, with_gradients
 from .schedule import LossScaler
 from .state import State, Value
-from .types import DType, Memory, Optimizer, Path, SavePart, Timeout, choose, limit, view
+from .torch_state import MakeTensor, from_torch, to_torch
+from .types import ITEM_SIZES, DType, Memory, Optimizer, Partition, Path, SavePart, Timeout, choose, limit, view
 
 Loss = TypeVar("Loss")
 
@@ -44,7 +45,7 @@ class ZeroMemory(NamedTuple):
     state: int
     """of this rank's shard, master copies included, as it is now"""
     buffers: int
-    """what a step needs beside that"""
+    """what a step needs beside that, and the memory of `parameters_as_bucket_view`"""
     full_state: int
     """state of all parameters with every step made: what an unsharded optimizer holds"""
 
@@ -91,10 +92,13 @@ class Rule:
     """at most 8 names, such as those of Adam: "exp_avg" and "exp_avg_sq" here"""
     hyper: Mapping[str, float] = field(default_factory=dict)
     """names and defaults"""
+    per_tensor: bool = False
+    """needs whole parameters (a norm, a shape): refused with `Partition.ELEMENTS`"""
 
     def _parts(self) -> tuple[Any, ...]:
         init = None if self.init is None else self._called(self.init)
-        return self.name, self._called(self.step), init, tuple(self.state), {n: float(v) for n, v in self.hyper.items()}
+        hyper = {n: float(v) for n, v in self.hyper.items()}
+        return self.name, self._called(self.step), init, tuple(self.state), hyper, self.per_tensor
 
     def _called(self, function: Callable[[RuleArgs], None]) -> Callable[..., None]:
         names, hypers = tuple(self.state), tuple(self.hyper)
@@ -155,6 +159,10 @@ class ZeroRedundancyOptimizer(Joinable):
     given to ranks. State of 16-bit parameters is float32, with a master copy of their values (`master_copy=False`: without;
     then `stochastic_rounding` rounds bfloat16 up or down at random, right on average, by `seed` and not by the number of
     ranks).
+
+    `partition`: whole parameters, as PyTorch has it, or "elements". `parameters_as_bucket_view`: parameters move into the
+    library's memory, side by side; `param_data` tells where, and holds it. `consolidate_timeout`: of
+    `consolidate_state_dict`, without progress (None: the group's).
     """
 
     def __init__(
@@ -170,6 +178,9 @@ class ZeroRedundancyOptimizer(Joinable):
         master_copy: bool = True,
         stochastic_rounding: bool = False,
         seed: int = 0,
+        partition: Partition | str = Partition.PARAMETERS,
+        parameters_as_bucket_view: bool = False,
+        consolidate_timeout: Timeout = None,
         **defaults: float | tuple[float, float],
     ) -> None:
         own_rule = optimizer_class if isinstance(optimizer_class, Rule) else None
@@ -193,10 +204,13 @@ class ZeroRedundancyOptimizer(Joinable):
             balance_trainable,
             not master_copy,
             stochastic_rounding,
+            choose(Partition, partition),
+            limit(consolidate_timeout),
+            parameters_as_bucket_view,
             flagged(triples, first.get("frozen", ()), _ujoin.UJOIN_PARAM_FROZEN, "ZeroRedundancyOptimizer"),
         )
         self._joinable = _ujoin.zero_joinable(self._handle)
-        self._sizes = [_ujoin.describe(array, False)[1:3] for _, array, _ in triples]
+        self._shapes = [_ujoin.describe(array, False)[1:] for _, array, _ in triples]
         self.hyper_names = tuple(_names(self._handle))
         for more in others:
             self.add_param_group(more)
@@ -257,14 +271,24 @@ class ZeroRedundancyOptimizer(Joinable):
     def set_gradient(self, parameter: int | str, grad: Memory | None) -> None:
         """Where the gradient of a parameter (index or name) lies from now on; None: it has none and is skipped."""
         index = self._find(parameter)
-        if grad is not None and _ujoin.describe(grad, True)[1:3] != self._sizes[index]:
+        if grad is not None and _ujoin.describe(grad, True)[1:3] != self._shapes[index][:2]:
             raise invalid(f"set_gradient: the gradient of parameter {parameter!r} has another size or type than it")
         _ujoin.zero_set_gradient(self._handle, index, grad)
 
+    def param_data(self, parameter: int | str) -> memoryview:
+        """Where a parameter (index or name) lies: with `parameters_as_bucket_view` in the library's memory while it is
+        trained, and in the program's while it is frozen; else always in the program's. The view holds this object;
+        `numpy.asarray` takes it, 16-bit floats are bits (see `view(dtype)`)."""
+        index = self._find(parameter)
+        count, number, shape = self._shapes[index]
+        dtype = DType(number)
+        memory = _ujoin.zero_param_data(self._handle, index, count * ITEM_SIZES[dtype])
+        return memoryview(b"") if memory is None else view(memory, dtype, shape)
+
     def _find(self, parameter: int | str) -> int:
         if isinstance(parameter, int):
-            if not 0 <= parameter < len(self._sizes):
-                raise invalid(f"there is no parameter {parameter}; there are {len(self._sizes)}")
+            if not 0 <= parameter < len(self._shapes):
+                raise invalid(f"there is no parameter {parameter}; there are {len(self._shapes)}")
             return parameter
         names = self.param_names
         if parameter not in names:
@@ -288,13 +312,13 @@ class ZeroRedundancyOptimizer(Joinable):
         triples = with_gradients(param_group["params"], param_group.get("grads"), "add_param_group")
         own = {name: value for name, value in param_group.items() if name not in _PARTS}
         frozen = param_group.get("frozen", ())
-        start = len(self._sizes)
+        start = len(self._shapes)
         if not isinstance(param_group["params"], Mapping):  # names that are indices go on from the last
             triples = [(str(int(n) + start) if n == str(i) else n, a, g) for i, (n, a, g) in enumerate(triples)]
         quads = flagged(triples, frozen, _ujoin.UJOIN_PARAM_FROZEN, "add_param_group")
         _ujoin.zero_add_param_group(self._handle, quads, _hypers(own))
         self._groups.append([name for name, _, _ in triples])
-        self._sizes += [_ujoin.describe(array, False)[1:3] for _, array, _ in triples]
+        self._shapes += [_ujoin.describe(array, False)[1:] for _, array, _ in triples]
 
     def set_hyper(self, name: str, value: float, group: int | None = None) -> None:
         """Changes a hyper-parameter of one param group, or of all, from the next step on. The same on every rank."""
@@ -314,16 +338,29 @@ class ZeroRedundancyOptimizer(Joinable):
 
     # -------------------------------------------------------------------------------------------------------------- state
     def consolidate_state_dict(self, to: int = 0) -> None:
-        """Sends every rank's state to rank `to`, where `state_dict` then gives it. On every rank."""
+        """Brings all state together on rank `to`, where `state_dict` then gives it until the next step or load. The others
+        send their shards, once, and need no memory for it. On every rank; `TimeoutError` names those that did not come."""
         _ujoin.zero_consolidate_state_dict(self._handle, to)
 
     def state_dict(self) -> State:
-        """The consolidated state, a copy. `StateError`: nothing was consolidated to this rank."""
+        """The consolidated state, which stays as it is. `StateError`: nothing was consolidated to this rank, or a step, a
+        load or a new param group has come after it."""
         return State._of(_ujoin.zero_state_dict(self._handle))
 
-    def load_state_dict(self, state: State) -> None:
-        """Takes state and hyper-parameters, by parameter name; each rank keeps its shard. On every rank."""
+    def load_state_dict(self, state: State | Mapping[str, Any]) -> None:
+        """Takes state and hyper-parameters, by parameter name; each rank keeps its shard. A mapping is the state dict of the
+        optimizer of this name in PyTorch, over the same parameters in the same order. On every rank."""
+        if not isinstance(state, State):
+            state = from_torch(state, self.param_names, self.hyper_names)
         _ujoin.zero_load_state_dict(self._handle, state._handle)
+
+    def torch_state_dict(
+        self, make_tensor: MakeTensor | None = None, *, like: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The consolidated state as the optimizer of this name in PyTorch loads it. `make_tensor` makes what stands for a
+        tensor, out of an array and its type or of a number (None: tensors of PyTorch's). `like`: a state dict of such an
+        optimizer, for settings that only PyTorch has (`foreach`, ...)."""
+        return to_torch(self.state_dict(), self._groups, make_tensor, like)
 
     def save(
         self,

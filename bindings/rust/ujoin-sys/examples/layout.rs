@@ -296,6 +296,7 @@ fn main() {
         &s.joined_uneven
     });
     kind::<ujoin_optimizer>("ujoin_optimizer");
+    kind::<ujoin_partition>("ujoin_partition");
     kind::<ujoin_rule_args>("ujoin_rule_args");
     field("ujoin_rule_args.size", offset_of!(ujoin_rule_args, size), |s: &ujoin_rule_args| &s.size);
     field("ujoin_rule_args.name", offset_of!(ujoin_rule_args, name), |s: &ujoin_rule_args| &s.name);
@@ -324,6 +325,8 @@ fn main() {
     field("ujoin_rule.hyper_count", offset_of!(ujoin_rule, hyper_count), |s: &ujoin_rule| &s.hyper_count);
     field("ujoin_rule.user_data", offset_of!(ujoin_rule, user_data), |s: &ujoin_rule| &s.user_data);
     field("ujoin_rule.destroy", offset_of!(ujoin_rule, destroy), |s: &ujoin_rule| &s.destroy);
+    field("ujoin_rule.per_tensor", offset_of!(ujoin_rule, per_tensor), |s: &ujoin_rule| &s.per_tensor);
+    field("ujoin_rule.reserved", offset_of!(ujoin_rule, reserved), |s: &ujoin_rule| &s.reserved);
     kind::<ujoin_zero_options>("ujoin_zero_options");
     field("ujoin_zero_options.size", offset_of!(ujoin_zero_options, size), |s: &ujoin_zero_options| &s.size);
     field("ujoin_zero_options.hyper", offset_of!(ujoin_zero_options, hyper), |s: &ujoin_zero_options| &s.hyper);
@@ -356,6 +359,17 @@ fn main() {
         offset_of!(ujoin_zero_options, stochastic_rounding),
         |s: &ujoin_zero_options| &s.stochastic_rounding,
     );
+    field("ujoin_zero_options.partition", offset_of!(ujoin_zero_options, partition), |s: &ujoin_zero_options| {
+        &s.partition
+    });
+    field(
+        "ujoin_zero_options.consolidate_timeout_ms",
+        offset_of!(ujoin_zero_options, consolidate_timeout_ms),
+        |s: &ujoin_zero_options| &s.consolidate_timeout_ms,
+    );
+    field("ujoin_zero_options.bucket_view", offset_of!(ujoin_zero_options, bucket_view), |s: &ujoin_zero_options| {
+        &s.bucket_view
+    });
     field("ujoin_zero_options.reserved", offset_of!(ujoin_zero_options, reserved), |s: &ujoin_zero_options| {
         &s.reserved
     });
@@ -740,6 +754,8 @@ fn main() {
     println!("value UJOIN_OPTIMIZER_RPROP {}", UJOIN_OPTIMIZER_RPROP);
     println!("value UJOIN_OPTIMIZER_LAMB {}", UJOIN_OPTIMIZER_LAMB);
     println!("value UJOIN_OPTIMIZER_LION {}", UJOIN_OPTIMIZER_LION);
+    println!("value UJOIN_PARTITION_PARAMETERS {}", UJOIN_PARTITION_PARAMETERS);
+    println!("value UJOIN_PARTITION_ELEMENTS {}", UJOIN_PARTITION_ELEMENTS);
     println!("value UJOIN_SAVE_STATE {}", UJOIN_SAVE_STATE);
     println!("value UJOIN_SAVE_PARAMETERS {}", UJOIN_SAVE_PARAMETERS);
     println!("value UJOIN_ITEM_TENSOR {}", UJOIN_ITEM_TENSOR);

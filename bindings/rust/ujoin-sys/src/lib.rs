@@ -876,7 +876,7 @@ impl Default for ujoin_ddp_report {
 
 /// Update rules; hyper-parameters in parentheses, with PyTorch's names and defaults where it has them. All but
 /// LAMB work element by element. LAMB's trust ratio |p| / |update| is that of a whole parameter, which one rank
-/// owns.
+/// must own.
 pub type ujoin_optimizer = i32;
 
 // enum ujoin_optimizer_value
@@ -906,6 +906,16 @@ pub const UJOIN_OPTIMIZER_RPROP: ujoin_optimizer = 11;
 pub const UJOIN_OPTIMIZER_LAMB: ujoin_optimizer = 12;
 /// (lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0, maximize)
 pub const UJOIN_OPTIMIZER_LION: ujoin_optimizer = 13;
+
+/// How parameters are given to ranks. Element by element, rules give the same bits with either, and on any number
+/// of ranks.
+pub type ujoin_partition = i32;
+
+// enum ujoin_partition_value
+/// whole, largest first, to the rank with the fewest elements: PyTorch's (default)
+pub const UJOIN_PARTITION_PARAMETERS: ujoin_partition = 1;
+/// each param group end to end, cut at cache lines: within one of equal parts
+pub const UJOIN_PARTITION_ELEMENTS: ujoin_partition = 2;
 
 /// What a rule of the program's own updates: a parameter, or a piece of one, that this rank owns.
 #[repr(C)]
@@ -991,6 +1001,9 @@ pub struct ujoin_rule {
     pub user_data: *mut c_void,
     /// given user_data, also if zero_create fails
     pub destroy: ujoin_destroy_fn,
+    /// needs whole parameters (a norm, a shape): refused with UJOIN_PARTITION_ELEMENTS
+    pub per_tensor: i32,
+    pub reserved: i32,
 }
 impl ujoin_rule {
     /// All zero, but for `size`: every field has its default.
@@ -1006,6 +1019,8 @@ impl ujoin_rule {
             hyper_count: 0,
             user_data: core::ptr::null_mut(),
             destroy: None,
+            per_tensor: 0,
+            reserved: 0,
         }
     }
 }
@@ -1038,6 +1053,11 @@ pub struct ujoin_zero_options {
     pub no_master_copy: i32,
     /// of bf16 without a master copy: up or down at random, right on average
     pub stochastic_rounding: i32,
+    pub partition: ujoin_partition,
+    /// of zero_consolidate_state_dict, without progress; default: the group's timeout
+    pub consolidate_timeout_ms: i64,
+    /// parameters move into the library's memory, side by side: see zero_param_data
+    pub bucket_view: i32,
     pub reserved: i32,
 }
 impl ujoin_zero_options {
@@ -1055,6 +1075,9 @@ impl ujoin_zero_options {
             balance_trainable: 0,
             no_master_copy: 0,
             stochastic_rounding: 0,
+            partition: 0,
+            consolidate_timeout_ms: 0,
+            bucket_view: 0,
             reserved: 0,
         }
     }
@@ -1118,7 +1141,7 @@ pub struct ujoin_zero_memory {
     pub gradients: u64,
     /// of this rank's shard, master copies included, as it is now
     pub state: u64,
-    /// what a step needs beside that
+    /// what a step needs beside that, and the memory of bucket_view
     pub buffers: u64,
     /// state of all parameters with every step made: what an unsharded optimizer holds
     pub full_state: u64,
@@ -2226,10 +2249,11 @@ unsafe extern "C" {
     pub fn ujoin_ddp_destroy(ddp: *mut ujoin_ddp);
 
     /// Makes an optimizer whose state is sharded over the group. Parameters and gradients are borrowed until
-    /// `release`; each may have any floating-point type. State of 16-bit parameters is f32. Whole parameters, largest
-    /// first, go to the rank with the fewest elements so far; the ranks check that they agree. UJOIN_E_INVALID: no
-    /// parameters, two with one name, an unknown hyper-parameter (the known ones are listed). UJOIN_E_MISMATCH: ranks
-    /// differ. With UJOIN_DEBUG=detail each step compares the parameters' values on all ranks before it begins.
+    /// `release`; each may have any floating-point type. State of 16-bit parameters is f32. Who owns what follows
+    /// from sizes and order alone (see ujoin_partition); the ranks check that they agree. UJOIN_E_INVALID: no
+    /// parameters, two with one name, an unknown hyper-parameter (the known ones are listed). UJOIN_E_UNSUPPORTED:
+    /// UJOIN_PARTITION_ELEMENTS with a rule that needs whole parameters. UJOIN_E_MISMATCH: ranks differ. With
+    /// UJOIN_DEBUG=detail each step compares the parameters' values on all ranks before it begins.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_create(
@@ -2296,13 +2320,22 @@ unsafe extern "C" {
         out_value: *mut f64,
     ) -> ujoin_status;
 
+    /// Where parameter `index` lies. With bucket_view that is the library's memory from zero_create
+    /// (zero_add_param_group) on, with the same value: a rank's parameters lie end to end there and are sent as one
+    /// range. A frozen parameter leaves that memory for the program's own, with its value, and comes back when it is
+    /// trained again. The library's memory ends with the optimizer: take the values before. Without bucket_view it is
+    /// always the program's own. NULL: no such parameter.
+    ///
+    /// `@local` since 0.1
+    pub fn zero_param_data(zero: *mut ujoin_zero, index: usize) -> *mut c_void;
+
     /// Where the gradient of parameter `index` lies from now on; NULL: it has none, and the parameter is skipped.
     ///
     /// `@local` since 0.1
     pub fn zero_set_gradient(zero: *mut ujoin_zero, index: usize, grad: *mut c_void) -> ujoin_status;
 
     /// Freezes a parameter (1) or trains it again (0) from the next step on; its state is kept. The same on every
-    /// rank: the step compares.
+    /// rank: the step compares. With bucket_view the parameter moves: see zero_param_data.
     ///
     /// `@local` since 0.1
     pub fn zero_set_frozen(zero: *mut ujoin_zero, index: usize, frozen: i32) -> ujoin_status;
@@ -2325,14 +2358,18 @@ unsafe extern "C" {
     /// `@local` since 0.1
     pub fn zero_clear_gradients(zero: *mut ujoin_zero) -> ujoin_status;
 
-    /// Sends every rank's state to rank `to`, its own shard only, in chunks; zero_state_dict then gives it there, as
-    /// it was at this call. Other ranks need a chunk of memory more, not the state.
+    /// Brings all state together on rank `to`, where zero_state_dict then gives it until the next step or load. Every
+    /// other rank sends its own shard, once and in chunks, and needs no memory for it; rank `to` needs memory for the
+    /// whole state, of which zero_state_dict makes no second copy. It ends in a whole list or in an error, on every
+    /// rank: UJOIN_E_TIMEOUT names the ranks that have not come, or stand still, for consolidate_timeout_ms. The
+    /// optimizer stays as it is.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_consolidate_state_dict(zero: *mut ujoin_zero, to: i32) -> ujoin_status;
 
-    /// The consolidated state as a list of its own (a copy): tensors by parameter and state name, step counts and
-    /// hyper-parameters as numbers. UJOIN_E_STATE: nothing was consolidated to this rank.
+    /// The consolidated state as a list of its own, which stays as it is: tensors by parameter and state name, step
+    /// counts and hyper-parameters as numbers. UJOIN_E_STATE: nothing was consolidated to this rank, or a step, a
+    /// load or a new param group has come after it. Never a part of the state.
     ///
     /// `@local` since 0.1
     pub fn zero_state_dict(zero: *mut ujoin_zero, out: *mut *mut ujoin_state) -> ujoin_status;
@@ -2347,16 +2384,16 @@ unsafe extern "C" {
     /// Saves for any number of ranks. Until the index is renamed, after every file is on the disk, what was there
     /// before stays whole. UJOIN_E_SYSTEM on every rank: the text names rank, file and reason. The path is seen by
     /// all ranks. In a directory index.json names all other files; those of earlier saves are removed last. All are
-    /// safetensors: state/\<key>/\<parameter> and program/\<kind>/\<key> in that of a rank, the parameters' names in
-    /// that of the parameters.
+    /// safetensors: state/\<key>/\<parameter> and program/\<kind>/\<key> in that of a rank (a piece of a parameter
+    /// has one dimension; the index has the pieces), the parameters' names in that of the parameters.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_save(zero: *mut ujoin_zero, path: *const c_char, options: *const ujoin_save_options) -> ujoin_status;
 
-    /// Loads what zero_save wrote, by any number of ranks; mends a broken object if state and parameters are loaded.
-    /// `out` (may be NULL) receives the own items of the rank of this number, or of rank 0 if so many did not save.
-    /// Every length and name is checked before use: UJOIN_E_MISMATCH says what is wrong with which file, and nothing
-    /// was changed.
+    /// Loads what zero_save wrote, by any number of ranks and with either partition; mends a broken object if state
+    /// and parameters are loaded. `out` (may be NULL) receives the own items of the rank of this number, or of rank 0
+    /// if so many did not save. Every length and name is checked before use: UJOIN_E_MISMATCH says what is wrong with
+    /// which file, and nothing was changed.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_load(

@@ -88,6 +88,7 @@ fn every_function_is_exported() {
         ("zero_hyper_name", ujoin_sys::zero_hyper_name as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("zero_set_hyper", ujoin_sys::zero_set_hyper as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
         ("zero_get_hyper", ujoin_sys::zero_get_hyper as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
+        ("zero_param_data", ujoin_sys::zero_param_data as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("zero_set_gradient", ujoin_sys::zero_set_gradient as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("zero_set_frozen", ujoin_sys::zero_set_frozen as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("zero_clip_grad_norm", ujoin_sys::zero_clip_grad_norm as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
@@ -141,5 +142,5 @@ fn every_function_is_exported() {
     for (name, address) in functions {
         assert!(!address.is_null(), "{name} has no address");
     }
-    assert_eq!(functions.len(), 114);
+    assert_eq!(functions.len(), 115);
 }

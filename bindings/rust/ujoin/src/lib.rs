@@ -85,6 +85,6 @@ pub use workers::{
     WorkersBuilder,
 };
 pub use zero::{
-    Adadelta, Adagrad, Adam, AdamW, Adamax, Hyper, Lamb, Lion, NAdam, RAdam, RmsProp, Rprop, SaveOptions, Sgd, Shard,
-    Step, StepOptions, Zero, ZeroBuilder, ZeroMemory,
+    Adadelta, Adagrad, Adam, AdamW, Adamax, Hyper, Lamb, Lion, NAdam, Partition, RAdam, RmsProp, Rprop, SaveOptions,
+    Sgd, Shard, Step, StepOptions, Zero, ZeroBuilder, ZeroMemory,
 };

@@ -365,6 +365,14 @@ impl ParamSet {
         self.tensors[index].grad.is_some() && self.tensors[index].role != Role::Ignored
     }
 
+    pub(crate) fn dtype(&self) -> i32 {
+        self.dtype
+    }
+
+    pub(crate) fn count(&self, index: usize) -> usize {
+        self.tensors[index].count
+    }
+
     pub(crate) fn gradient_pointer(&self, index: usize) -> Option<*mut c_void> {
         self.tensors[index].grad.as_ref().map(Memory::pointer)
     }

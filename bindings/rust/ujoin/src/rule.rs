@@ -34,12 +34,14 @@ pub struct Rule {
     hyper: Vec<(String, f64)>,
     step: Part,
     init: Option<Part>,
+    per_tensor: bool,
 }
 
 impl Rule {
     /// A rule of this name, which goes into saved state; `step` updates data and state.
     pub fn new(name: impl Into<String>, step: impl FnMut(&mut RuleArgs) -> HookResult + Send + 'static) -> Self {
-        Self { name: name.into(), states: Vec::new(), hyper: Vec::new(), step: Box::new(step), init: None }
+        let (states, hyper) = (Vec::new(), Vec::new());
+        Self { name: name.into(), states, hyper, step: Box::new(step), init: None, per_tensor: false }
     }
 
     /// One array of state more, by its name in saved state: `exp_avg`; at most 8. It begins as zeros.
@@ -51,6 +53,12 @@ impl Rule {
     /// One hyper-parameter more, with its default.
     pub fn hyper(mut self, name: impl Into<String>, default: f64) -> Self {
         self.hyper.push((name.into(), default));
+        self
+    }
+
+    /// It needs whole parameters (a norm, a shape): refused with [`Partition::Elements`](crate::Partition::Elements).
+    pub fn per_tensor(mut self) -> Self {
+        self.per_tensor = true;
         self
     }
 
@@ -149,6 +157,7 @@ pub(crate) struct RuleInC {
     hyper: Vec<sys::ujoin_hyper>,
     parts: Arc<Mutex<Parts>>,
     has_init: bool,
+    per_tensor: bool,
 }
 
 struct Parts {
@@ -164,9 +173,9 @@ impl RuleInC {
         let states = CTexts::new(&rule.states, "the name of a state")?;
         let names = rule.hyper.iter().map(|(name, _)| to_c(name, "hyper-parameter")).collect::<Result<Vec<_>>>()?;
         let hyper = pairs(&names, rule.hyper.iter().map(|(_, value)| *value));
-        let has_init = rule.init.is_some();
+        let (has_init, per_tensor) = (rule.init.is_some(), rule.per_tensor);
         let parts = Parts { step: rule.step, init: rule.init, names, states: rule.states.len() };
-        Ok(Self { name, states, hyper, parts: Arc::new(Mutex::new(parts)), has_init })
+        Ok(Self { name, states, hyper, parts: Arc::new(Mutex::new(parts)), has_init, per_tensor })
     }
 
     /// Owned by the call that it is given to, also if that fails.
@@ -181,6 +190,7 @@ impl RuleInC {
             hyper_count: self.hyper.len(),
             user_data: callback::share(&self.parts),
             destroy: Some(callback::drop_arc::<Mutex<Parts>>),
+            per_tensor: self.per_tensor.into(),
             ..Default::default()
         }
     }

@@ -3,12 +3,13 @@ use crate::callback;
 use crate::ddp::{Lender, Lent};
 use crate::error::check;
 use crate::handle::{Handle, Raw};
+use crate::hook::{check_type, elements};
 use crate::join::{pairs, Joinable};
 use crate::params::{For, Hold, Keeper, ParamSet, Params};
 use crate::rule::{Rule, RuleInC};
 use crate::scaler::{RawScaler, Scaler};
 use crate::text::{from_c, limit_ms, maybe_rank, path_to_c, rank_or_all, rank_to_c, to_c};
-use crate::{Element, Error, Group, Result, State};
+use crate::{Element, Error, ErrorKind, Group, Result, State};
 use std::ffi::{c_void, CStr, CString};
 use std::path::Path;
 use std::ptr;
@@ -292,6 +293,16 @@ rule! {
     }
 }
 
+/// How parameters are given to ranks. Rules that work element by element give the same bits with either, and on any number
+/// of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partition {
+    /// Whole ones, largest first, to the rank with the fewest elements: PyTorch's.
+    Parameters,
+    /// Each param group end to end, cut at cache lines: within one of equal parts. Not for rules that need whole parameters.
+    Elements,
+}
+
 /// How a [`Zero`] is made.
 pub struct ZeroBuilder<'g> {
     group: &'g Group,
@@ -336,6 +347,27 @@ impl ZeroBuilder<'_> {
     /// [`Bf16`](crate::Bf16) without a master copy is rounded up or down at random, right on average.
     pub fn stochastic_rounding(mut self) -> Self {
         self.options.stochastic_rounding = 1;
+        self
+    }
+
+    /// How parameters are given to ranks; default [`Partition::Parameters`].
+    pub fn partition(mut self, partition: Partition) -> Self {
+        self.options.partition = match partition {
+            Partition::Parameters => sys::UJOIN_PARTITION_PARAMETERS,
+            Partition::Elements => sys::UJOIN_PARTITION_ELEMENTS,
+        };
+        self
+    }
+
+    /// Parameters move into the library's memory, side by side: see [`Zero::with_value`].
+    pub fn bucket_view(mut self) -> Self {
+        self.options.bucket_view = 1;
+        self
+    }
+
+    /// How long [`Zero::consolidate_state_dict`] may be without progress; default the group's.
+    pub fn consolidate_timeout(mut self, limit: Duration) -> Self {
+        self.options.consolidate_timeout_ms = limit_ms(Some(limit));
         self
     }
 
@@ -700,11 +732,24 @@ impl Zero {
         Ok(())
     }
 
-    /// Freezes parameter `index` or trains it again from the next step on; its state is kept. The same on every rank.
+    /// Freezes parameter `index` or trains it again from the next step on; its state is kept. The same on every rank. With
+    /// [`ZeroBuilder::bucket_view`] its value moves, back into [`Params`] while it is frozen.
     pub fn set_frozen(&self, index: usize, frozen: bool) -> Result<()> {
-        let call = self.handle.enter()?;
-        // SAFETY: one call at a time.
-        check(unsafe { sys::zero_set_frozen(call.raw(), index, frozen.into()) }).map(|_| ())
+        // SAFETY: nobody else uses the parameters.
+        self.using_all(|zero| unsafe { sys::zero_set_frozen(zero, index, frozen.into()) }).map(|_| ())
+    }
+
+    /// Looks at the value of parameter `index`, or changes it, where it lies: with [`ZeroBuilder::bucket_view`] in the
+    /// library's memory, which ends with this object, while it is trained, and in [`Params`] while it is frozen; else always
+    /// there. [`Invalid`](crate::ErrorKind::Invalid): it is of another type, or there is no such parameter.
+    pub fn with_value<E: Element, T>(&self, index: usize, look: impl FnOnce(&mut [E]) -> T) -> Result<T> {
+        let (call, sets) = (self.handle.enter()?, self.memory.sets());
+        let (set, place) = find(&sets, index)
+            .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("there is no parameter {index}")))?;
+        check_type::<E>(set.dtype(), "the parameter")?;
+        let _hold = Hold::take(&sets)?;
+        // SAFETY: so many elements of this type lie there, and nobody else uses them while the call lasts.
+        Ok(look(unsafe { elements(sys::zero_param_data(call.raw(), index), set.count(place)) }))
     }
 
     /// Scales all gradients so that their global norm (`norm_type` as in [`StepOptions::norm_type`]) is at most `max_norm`:
@@ -738,13 +783,15 @@ impl Zero {
         })
     }
 
-    /// Sends every rank's state to rank `to`, whose [`state_dict`](Self::state_dict) then gives it. Collective, blocking.
+    /// Brings all state together on rank `to`, whose [`state_dict`](Self::state_dict) then gives it until the next step or
+    /// load. The others send their shards, once, and need no memory for it. Collective, blocking.
     pub fn consolidate_state_dict(&self, to: usize) -> Result<()> {
         // SAFETY: nothing but the handle.
         self.using_all(|zero| unsafe { sys::zero_consolidate_state_dict(zero, rank_to_c(to)) }).map(|_| ())
     }
 
-    /// The consolidated state, a copy. [`State`](crate::ErrorKind::State): nothing was consolidated to this rank.
+    /// The consolidated state, which stays as it is. [`State`](crate::ErrorKind::State): nothing was consolidated to this
+    /// rank, or a step, a load or a new param group has come after it.
     pub fn state_dict(&self) -> Result<State> {
         let (call, mut out) = (self.handle.enter()?, ptr::null_mut());
         // SAFETY: one call at a time.
@@ -826,14 +873,19 @@ fn shard(zero: *const sys::ujoin_zero, index: usize) -> Result<Shard> {
 }
 
 /// The gradient memory of a parameter by its index over all sets; NULL if it is frozen or there is no such parameter.
-fn gradient_of(sets: &[Arc<ParamSet>], mut index: usize) -> *mut c_void {
+fn gradient_of(sets: &[Arc<ParamSet>], index: usize) -> *mut c_void {
+    find(sets, index).and_then(|(set, place)| set.gradient_pointer(place)).unwrap_or(ptr::null_mut())
+}
+
+/// The set of a parameter, and its place there.
+fn find(sets: &[Arc<ParamSet>], mut index: usize) -> Option<(&ParamSet, usize)> {
     for set in sets {
         if index < set.len() {
-            return set.gradient_pointer(index).unwrap_or(ptr::null_mut());
+            return Some((set, index));
         }
         index -= set.len();
     }
-    ptr::null_mut()
+    None
 }
 
 /// A step's closure, its result, and the hold on the parameters, which begins when it is done.

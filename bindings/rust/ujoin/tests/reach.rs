@@ -87,6 +87,7 @@ reach! {
     zero_hyper_name => Zero::hyper_names;
     zero_set_hyper => Zero::set_hyper;
     zero_get_hyper => Zero::hyper;
+    zero_param_data => |z: &Zero| z.with_value(0, |_: &mut [f32]| ());
     zero_set_gradient => Zero::set_gradient;
     zero_set_frozen => Zero::set_frozen;
     zero_clip_grad_norm => Zero::clip_grad_norm;

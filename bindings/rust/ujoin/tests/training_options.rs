@@ -6,9 +6,9 @@ use common::{deadline, panic_of, ranks, small};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use ujoin::{
-    Adadelta, Adagrad, Adamax, Bf16, Bucket, BucketHook, BufferTime, CommHook, DType, Ddp, Division, ErrorKind, Group,
-    HookWork, Join, Lamb, Lion, NAdam, Params, RAdam, Reduce, RmsProp, Rprop, Rule, Scaler, ScalerState, Schedule, Sgd,
-    StepOptions, Zero, F16,
+    Adadelta, Adagrad, Adam, Adamax, Bf16, Bucket, BucketHook, BufferTime, CommHook, DType, Ddp, Division, ErrorKind,
+    Group, HookWork, Join, Lamb, Lion, NAdam, Params, Partition, RAdam, Reduce, RmsProp, Rprop, Rule, Scaler,
+    ScalerState, Schedule, Sgd, StepOptions, Zero, F16,
 };
 
 /// One iteration in which every gradient of `params` that is named is this rank's number, from 1.
@@ -441,4 +441,71 @@ fn sixteen_bits() {
         let (random, _) = trained(|b| b.no_master_copy().stochastic_rounding().seed(3));
         assert!((random - with_copy).abs() < 2e-3, "right on average: {random}");
     });
+}
+
+#[test]
+fn the_partition_by_elements_gives_the_same_bits() {
+    let _deadline = deadline();
+    ranks(2, |group| {
+        let train = |partition| {
+            let params = Params::<f32>::builder().tensor("w", &[1000], vec![1.0; 1000]).build().unwrap();
+            let builder = Zero::builder(&group, Adam { lr: 0.1, ..Adam::default() }).params(&params);
+            let opt = builder.partition(partition).build().unwrap();
+            for step in 0..3 {
+                for (i, grad) in params.grad_mut(0).iter_mut().enumerate() {
+                    *grad = (i % 7) as f32 - step as f32;
+                }
+                opt.step_by(&StepOptions::default().max_norm(1.0)).unwrap();
+            }
+            let values = params.value(0).to_vec();
+            (opt, values)
+        };
+        let (whole, expected) = train(Partition::Parameters);
+        let (parts, got) = train(Partition::Elements);
+        assert_eq!(got, expected);
+        assert_eq!(whole.shards().unwrap().len(), 1);
+        let shards = parts.shards().unwrap();
+        assert_eq!((shards[0].count, shards[1].offset, shards[1].rank), (496, 496, 1));
+        let params = small().build().unwrap();
+        let own = Rule::new("own", |_| Ok(())).per_tensor();
+        for builder in [Zero::builder(&group, Lamb::default()), Zero::builder(&group, own)] {
+            let error = builder.params(&params).partition(Partition::Elements).build().err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.text().contains("needs whole parameters"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn parameters_move_into_the_librarys_memory() {
+    let _deadline = deadline();
+    let (group, params) = (Group::alone().unwrap(), small().build().unwrap());
+    let builder = Zero::builder(&group, Sgd { lr: 0.5, ..Sgd::default() }).params(&params);
+    let opt = builder.bucket_view().consolidate_timeout(common::LONG).build().unwrap();
+    let place = |index| opt.with_value(index, |value: &mut [f32]| value.as_ptr() as usize).unwrap();
+    assert_eq!(place(1), place(0) + 24); // side by side
+    params.grad_mut(0).fill(1.0);
+    params.grad_mut(1).fill(1.0);
+    opt.step().unwrap();
+    assert_eq!(opt.with_value(0, |value: &mut [f32]| value.to_vec()).unwrap(), [0.5; 6]);
+    assert_eq!(params.value(0)[0], 1.0);
+    {
+        let _reading = params.value(0);
+        assert_eq!(opt.set_frozen(0, true).unwrap_err().kind(), ErrorKind::State);
+        // it would be written
+    }
+    opt.set_frozen(0, true).unwrap();
+    assert_eq!(params.value(0).to_vec(), [0.5; 6]);
+    opt.with_value(0, |value: &mut [f32]| value.fill(3.0)).unwrap();
+    assert_eq!(params.value(0)[5], 3.0);
+    opt.set_frozen(0, false).unwrap();
+    opt.step().unwrap();
+    assert_eq!(opt.with_value(0, |value: &mut [f32]| value[5]).unwrap(), 2.5);
+    assert_eq!(opt.with_value(0, |_: &mut [f64]| ()).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(opt.with_value(2, |_: &mut [f32]| ()).unwrap_err().kind(), ErrorKind::Invalid);
+    opt.consolidate_state_dict(0).unwrap();
+    opt.state_dict().unwrap();
+    opt.step().unwrap();
+    let error = opt.state_dict().err().unwrap();
+    assert!(error.kind() == ErrorKind::State && error.text().contains("outdated"), "{error}");
 }
