@@ -66,7 +66,7 @@ inline PyObject *borrow(void *handle, PyObject *owner, const char *name) {
 }
 
 /// The functions that may be called while another thread is inside a call on the same handle.
-constexpr bool any_thread(std::string_view function) {
+consteval bool any_thread(std::string_view function) {
     constexpr std::string_view free[] = {
         "ujoin_store_prefix",     "ujoin_store_url",   "ujoin_store_abort",  "ujoin_group_rank", "ujoin_group_size",
         "ujoin_group_get_info",   "ujoin_group_abort", "ujoin_work_test",    "ujoin_work_abort", "ujoin_joinable_create",

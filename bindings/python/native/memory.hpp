@@ -100,7 +100,7 @@ class Memory {
     Memory(Memory &&other) noexcept { *this = std::move(other); }
     Memory &operator=(Memory &&other) noexcept {
         release();
-        view_ = other.view_;
+        if (other.held_) view_ = other.view_;
         held_ = std::exchange(other.held_, false);
         owner_ = std::exchange(other.owner_, nullptr);
         data_ = other.data_;
@@ -272,7 +272,7 @@ class Memory {
         return refuse(UJOIN_E_INVALID, std::string(name) + ": " + text);
     }
 
-    Py_buffer view_{};
+    Py_buffer view_; ///< only where held_: most calls have an argument that is not given
     bool held_ = false;
     PyObject *owner_ = nullptr;
     void *data_ = nullptr;

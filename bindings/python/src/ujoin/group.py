@@ -169,7 +169,10 @@ class Group:
         """Reduces over all ranks, in rank order: in place, or into `out`. Bit-identical on all ranks."""
         if type(op) is not ReduceOp:
             op = choose(ReduceOp, op)
-        send, recv = (None, tensor) if out is None else (tensor, out)
+        if out is None:
+            send, recv = None, tensor
+        else:
+            send, recv = tensor, out
         work = _ujoin.ujoin_all_reduce(self._handle, send, recv, op, 0 if timeout is None else limit(timeout), async_op)
         return Work(work) if async_op else None
 

@@ -58,7 +58,8 @@ fn records_of_programs() {
     let _deadline = deadline();
     let message_of = |name: &str| {
         let dir = TempDir::new();
-        let workers = Workers::function(name).log_dir(&dir.0).redirects(Std::ALL).build().unwrap();
+        let workers = Workers::function(name).args([dir.0.to_str().unwrap()]); // where a worker's own workers write
+        let workers = workers.log_dir(&dir.0).redirects(Std::ALL).build().unwrap();
         workers.start().unwrap();
         workers.wait().unwrap_err();
         let result = workers.result(0).unwrap();
@@ -135,9 +136,9 @@ fn register() -> ujoin::Result<()> {
         let result = ujoin::record::<()>(|| Err("no such file of mine".into()));
         std::process::exit(result.is_err().into())
     })?;
-    ujoin::register_worker("nested", |_| {
+    ujoin::register_worker("nested", |args| {
         let result = ujoin::record(|| {
-            let inner = Workers::function("fails").redirects(Std::ALL).build()?;
+            let inner = Workers::function("fails").log_dir(&args.args[0]).redirects(Std::ALL).build()?;
             inner.start()?;
             Ok(inner.wait()?)
         });
