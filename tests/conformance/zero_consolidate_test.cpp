@@ -111,6 +111,12 @@ TEST(ZeroConsolidate, a_deadline_that_makes_no_sense_is_refused) {
     });
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool memory_is_the_programs = false; // a sanitizer has several bytes for each of the program's
+#else
+constexpr bool memory_is_the_programs = true;
+#endif
+
 /// The most memory that this process has had, in bytes.
 size_t peak_memory() {
     std::ifstream status("/proc/self/status");
@@ -133,7 +139,9 @@ TEST(ZeroConsolidate, ZERO_07_only_the_target_pays_for_the_whole_state) {
         StateOwner list;
         EXPECT_EQ(zero_state_dict(optimizer.get(), &list.state), rank == 1 ? UJOIN_OK : UJOIN_E_STATE);
         const size_t growth = peak_memory() - before;
-        EXPECT_LE(growth, rank == 1 ? 4 * shard + shard : shard);
+        if (memory_is_the_programs) {
+            EXPECT_LE(growth, rank == 1 ? 4 * shard + shard : shard);
+        }
         if (rank == 1) {
             EXPECT_EQ(ujoin_state_count(list.state), 4U * 3 + 7);
         }
