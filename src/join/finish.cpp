@@ -37,8 +37,9 @@ void JoinContext::finish() {
 }
 
 void JoinContext::join() {
-    if (gate_.stop_requested()) gate_.note_shown();
-    frozen_stop_ = leaving_ || gate_.stop_requested() || gate_.stop_agreed();
+    const bool requested = gate_.stop_requested(); // read once: a request that is shown is forgotten, and no other
+    if (requested) gate_.note_shown();
+    frozen_stop_ = leaving_ || requested || gate_.stop_agreed();
     Bank &mine = bank(rank_);
     mine.total.store(own_, std::memory_order_relaxed);
     mine.rounds.store(rounds_, std::memory_order_relaxed);

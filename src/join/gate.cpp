@@ -36,7 +36,7 @@ void Gate::arm(std::shared_ptr<JoinContext> context, uint64_t number) {
     context_ = std::move(context);
     number_.store(number, std::memory_order_relaxed);
     shown_.store(false, std::memory_order_relaxed);
-    agreed_.store(false, std::memory_order_relaxed);
+    agreed_.store(nothing, std::memory_order_relaxed);
     in_uses_.store(true, std::memory_order_relaxed);
     begin_use(~uint64_t{0}, false); // none yet
     armed_.store(true, std::memory_order_release);
@@ -72,8 +72,7 @@ void Gate::before(OpArgs &op) {
 
 /// Every operation of a use tells the same on all ranks, whichever thread learns of it first.
 void Gate::after(const OpArgs &op) {
-    if (!op.outcome.stop || !in_uses_.load(std::memory_order_relaxed)) return;
-    if (op.use_tag >> 16 == tag_.load(std::memory_order_relaxed) >> 16) agreed_.store(true, std::memory_order_release);
+    if (op.outcome.stop) agreed_.store(context_of(op.use_tag), std::memory_order_release);
 }
 
 } // namespace ujoin

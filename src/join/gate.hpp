@@ -59,7 +59,9 @@ class Gate final : public Group::Tagger {
     void note_shown() { shown_.store(true, std::memory_order_relaxed); }
     bool stop_shown() const { return shown_.load(std::memory_order_relaxed); }
     /// The operations of a use said that some rank asks for a stop; the same on all ranks.
-    bool stop_agreed() const { return agreed_.load(std::memory_order_acquire); }
+    bool stop_agreed() const {
+        return agreed_.load(std::memory_order_acquire) == context_of(tag_.load(std::memory_order_relaxed));
+    }
 
     void before(OpArgs &op) override;
     void after(const OpArgs &op) override;
@@ -76,6 +78,10 @@ class Gate final : public Group::Tagger {
     [[noreturn]] void refuse(const char *call);
     void leave_disarmed() noexcept;
 
+    /// Of a tag; never `nothing`.
+    static uint32_t context_of(uint32_t tag) { return tag >> 16; }
+    static constexpr uint32_t nothing = ~uint32_t{0};
+
     static constexpr uint32_t taken = 1;
     static constexpr uint32_t disarm_asked = 2;
 
@@ -91,7 +97,8 @@ class Gate final : public Group::Tagger {
     std::atomic<int32_t> follow_{-1};  ///< where shadow_ and the group's operations are shadowed
     std::atomic<bool> in_uses_{false}; ///< not in post hooks
     std::atomic<bool> shown_{false};
-    std::atomic<bool> agreed_{false};
+    /// The context, as in a tag, that is to stop. No mere flag: an operation may complete while the next context is armed.
+    std::atomic<uint32_t> agreed_{nothing};
 };
 
 } // namespace ujoin

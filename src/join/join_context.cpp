@@ -329,6 +329,7 @@ int32_t JoinContext::count_active(uint64_t use) {
 }
 
 void JoinContext::leave_exhausted(const std::string &text, uint64_t use) {
+    board_.watch().check_own(); // peers may have blamed a rank that was aborted on the way here
     std::vector<int32_t> exhausted;
     for (int32_t k = 0; k < size_; k++)
         if (!exists(k, use)) exhausted.push_back(k);

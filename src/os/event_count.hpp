@@ -20,12 +20,33 @@ void futex_wake_all(std::atomic<uint32_t> &word);
 /// Sleeps while `word` holds `value`, at most `ns`; may return early.
 void futex_sleep(std::atomic<uint32_t> &word, uint32_t value, int64_t ns);
 
-/// Call after the data were stored (release). The seq_cst add and the seq_cst load of `sleepers` pair with those of
-/// wait_event: of a publisher and a sleeper at least one sees the other.
-inline void announce(EventCount &event) {
+/// Raises the count. Whether somebody sleeps on it, or is about to. The seq_cst add and the seq_cst load pair with those of
+/// Sleeper: of a publisher and a sleeper at least one sees the other.
+inline bool raise(EventCount &event) {
     event.seq.fetch_add(1, std::memory_order_seq_cst);
-    if (event.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(event.seq);
+    return event.sleepers.load(std::memory_order_seq_cst) != 0;
 }
+/// Call after the data were stored (release).
+inline void announce(EventCount &event) {
+    if (raise(event)) futex_wake_all(event.seq);
+}
+
+/// Counts among the sleepers as long as it lives.
+class Sleeper {
+  public:
+    explicit Sleeper(EventCount &event) : event_(event) { event_.sleepers.fetch_add(1, std::memory_order_seq_cst); }
+    ~Sleeper() { event_.sleepers.fetch_sub(1, std::memory_order_seq_cst); }
+    Sleeper(const Sleeper &) = delete;
+    Sleeper &operator=(const Sleeper &) = delete;
+
+    /// Nothing was announced after `seen` was read, and it is not done.
+    template <class Done> bool may_sleep(uint32_t seen, Done &&done) const {
+        return event_.seq.load(std::memory_order_seq_cst) == seen && !done();
+    }
+
+  private:
+    EventCount &event_;
+};
 
 inline void cpu_relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -55,11 +76,6 @@ template <class Done> bool spin(int64_t ns, Done &&done) {
 template <class Done, class Look>
 bool wait_event(EventCount &event, int64_t spin_ns, const Deadline &deadline, Done &&done, Look &&look) {
     if (spin(spin_ns, done)) return true;
-    struct Sleeper {
-        EventCount &event;
-        explicit Sleeper(EventCount &e) : event(e) { event.sleepers.fetch_add(1, std::memory_order_seq_cst); }
-        ~Sleeper() { event.sleepers.fetch_sub(1, std::memory_order_seq_cst); }
-    };
     int64_t next_slice = now_ns() + slice_ns;
     bool slice = false;
     for (;;) {
@@ -69,8 +85,7 @@ bool wait_event(EventCount &event, int64_t spin_ns, const Deadline &deadline, Do
         if (deadline.passed()) return done();
         {
             const Sleeper sleeper(event);
-            if (event.seq.load(std::memory_order_seq_cst) == seen && !done())
-                futex_sleep(event.seq, seen, deadline.left_ns(slice_ns));
+            if (sleeper.may_sleep(seen, done)) futex_sleep(event.seq, seen, deadline.left_ns(slice_ns));
         }
         slice = now_ns() >= next_slice;
         if (slice) next_slice = now_ns() + slice_ns;

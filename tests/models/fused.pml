@@ -8,7 +8,12 @@
  * -DNOLOOK    wrong: no look at the marks after A
  * -DNODRAIN   wrong: a failing rank returns at once
  * -DNOBARA    wrong: no barrier A
- * -DHALFOK    wrong: B ends well when the own part is done and nobody failed so far */
+ * -DHALFOK    wrong: B ends well when the own part is done and nobody failed so far
+ * -DSPLIT     the split form: the owner sums first, then norms are exchanged in a meeting N between A and B, with the same look at
+ *             the marks after it, then the replicas are written
+ * -DNOLOOKN   with SPLIT: no look after N. Harmless to memory: a rank that fails waits for all that are between A and B
+ * -DNOBARN    wrong, with SPLIT: no meeting N: the norm is taken from what the others show at the moment
+ * -DQUIETN    wrong, with SPLIT: a failing rank takes one that has arrived at N for one that touches nothing any more */
 #include "words.h"
 #ifndef W
 #define W 2
@@ -22,7 +27,7 @@
 #ifndef GIVEUPS
 #define GIVEUPS 1
 #endif
-typedef Rank { byte arrA; byte arrB; bit act[SLOTS]; byte fate; bit quiet; byte grad; bit reading; bit freed; bit detached; byte rep[W] }   /* rep[o] = 16*step + set summed */
+typedef Rank { byte arrA; byte arrB; byte arrN; byte norm[SLOTS]; bit act[SLOTS]; byte fate; bit quiet; byte grad; bit reading; bit freed; bit detached; byte rep[W] }   /* rep[o] = 16*step + set summed */
 Rank K[W];
 bit dead[W]; byte deaths, giveups;
 /* ghosts */
@@ -84,6 +89,21 @@ proctype rank(byte r) {
      od;
      k = 0;
      d_step { if :: setof[s] == 0 -> setof[s] = 1+set :: else -> assert(setof[s] == 1+set) fi }
+#ifdef SPLIT
+     MAYDIE;
+     K[r].norm[s&1] = s+r;                                              /* stands for the norm of the own part, of this step */
+     K[r].arrN = s;
+#ifndef NOBARN
+     AWAIT(arrN);
+#endif
+#ifndef NOLOOKN
+     if :: BAD(arrB) -> goto fails :: else fi;
+#endif
+     v = 0;
+     do :: k < W -> v = v + K[k].norm[s&1]; k++ :: else -> break od;
+     k = 0;
+     d_step { assert(v == W*s + W*(W-1)/2); v = 0 }                     /* the same norm everywhere, all of it of this step */
+#endif
      do
      :: k < W ->
         MAYDIE;
@@ -118,10 +138,15 @@ fails:
   K[r].detached = 1;
 #else
   K[r].quiet = 1;
+#ifdef QUIETN
+#define THROUGH_N(k) (K[k].arrN >= s)
+#else
+#define THROUGH_N(k) false
+#endif
 #ifndef NODRAIN
   k = 0;
   do
-  :: k < W -> (k == r || K[k].arrB >= s || K[k].quiet || dead[k] || K[k].arrA < s); k++
+  :: k < W -> (k == r || THROUGH_N(k) || K[k].arrB >= s || K[k].quiet || dead[k] || K[k].arrA < s); k++
   :: else -> break
   od;
   k = 0;

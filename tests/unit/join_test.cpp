@@ -187,6 +187,32 @@ TEST(JoinProtocol, contexts_in_throw_mode_end_alike_on_all_ranks) {
     });
 }
 
+/// The models show why: its peers may have blamed it before it published that it is there, and return another error.
+TEST(JoinProtocol, a_rank_aborted_on_its_way_out_does_not_say_exhausted) {
+    class AbortedInFinish : public AllReducer {
+      public:
+        using AllReducer::AllReducer;
+        /// Stands for another thread: what finish looked at before says that all is well.
+        void check_between_uses() const override { group()->abort("the other thread had enough"); }
+    };
+    on_threads(2, [](Group &g) {
+        const auto reducer = g.rank() == 0 ? std::make_shared<AbortedInFinish>(g) : std::make_shared<AllReducer>(g);
+        JoinOptions options;
+        options.throw_on_exhausted = true;
+        const auto context = context_over({reducer}, options);
+        context->start();
+        if (g.rank() == 1) {
+            const Error error = error_of([&] { reducer->notify(); });
+            EXPECT_NE(error.code(), UJOIN_OK) << "rank 0 has no such use";
+            return;
+        }
+        until([&] { return head_of(g, 1, 1).pos() == 1; });
+        const Error error = error_of([&] { context->finish(); });
+        EXPECT_EQ(error.code(), UJOIN_E_ABORTED) << error.text();
+        EXPECT_TRUE(has(error.text(), "the other thread had enough")) << error.text();
+    });
+}
+
 TEST(JoinProtocol, a_context_over_other_joinables_is_a_mismatch_on_every_rank) {
     for (const bool by_options : {false, true})
         on_threads(3, [&](Group &g) {
@@ -448,6 +474,34 @@ TEST(JoinStop, a_request_that_nobody_was_shown_stops_the_next_context) {
         context->finish();
         EXPECT_FALSE(context->report().stopped);
     });
+}
+
+/// A hook may leave an operation in flight, which completes while the next context is armed.
+TEST(JoinStop, an_agreement_that_is_told_late_is_of_its_own_context) {
+    Gate gate;
+    const auto operation_of = [&](uint64_t context) {
+        gate.arm(nullptr, context);
+        gate.begin_use(0, true);
+        OpArgs op;
+        gate.before(op);
+        op.outcome.stop = true; // as the slots of all ranks say
+        return op;
+    };
+    OpArgs op = operation_of(1);
+    gate.after(op);
+    EXPECT_TRUE(gate.stop_agreed());
+    gate.arm(nullptr, 2);
+    EXPECT_FALSE(gate.stop_agreed()) << "a new context";
+    gate.after(op);
+    EXPECT_FALSE(gate.stop_agreed()) << "told by an operation of the context before";
+    gate.after(operation_of(2));
+    EXPECT_TRUE(gate.stop_agreed());
+    gate.begin_use(1, false);
+    EXPECT_TRUE(gate.stop_agreed()) << "for the whole context, not for one use";
+    op = operation_of(256); // its number ends in zeros
+    EXPECT_FALSE(gate.stop_agreed());
+    gate.after(op);
+    EXPECT_TRUE(gate.stop_agreed());
 }
 
 TEST(JoinStop, asked_before_the_join_finish_answers_alike) {
