@@ -3,7 +3,9 @@
 #include "harness/ddp_kit.hpp"
 #include <algorithm>
 #include <cmath>
+#include <fcntl.h>
 #include <random>
+#include <unistd.h>
 
 using namespace ddp_kit;
 
@@ -474,7 +476,9 @@ TEST_P(DdpHooks, a_hook_may_not_call_its_reducer) {
 }
 
 TEST_P(DdpHooks, a_reducer_destroyed_with_a_hooks_work_in_flight_leaves_no_memory_in_use) {
-    ranks(2, [](ujoin_group *group, int rank) {
+    int gate[2];
+    ASSERT_EQ(pipe2(gate, O_CLOEXEC), 0);
+    ranks(2, [&](ujoin_group *group, int rank) {
         Own own;
         std::vector<Tensor> tensors{{"w", 100}, {"v", 100}};
         ujoin_ddp_options options = ddp_options();
@@ -484,21 +488,23 @@ TEST_P(DdpHooks, a_reducer_destroyed_with_a_hooks_work_in_flight_leaves_no_memor
         const ujoin_comm_hook hook = own.hook();
         ASSERT_UJOIN_OK(ujoin_ddp_set_comm_hook(ddp.get(), &hook));
         ASSERT_UJOIN_OK(ujoin_ddp_forward(ddp.get(), 1));
-        ujoin_status status = UJOIN_OK;
+        ASSERT_UJOIN_OK(ujoin_barrier(group, nullptr)); // what each has to tell before the buckets is told
+        char token = 0;
         if (rank == 0) {
-            status = ujoin_ddp_ready(ddp.get(), 1);
+            ASSERT_UJOIN_OK(ujoin_ddp_ready(ddp.get(), 1)); // in flight until rank 1 has given its part
             ddp.reset();
             EXPECT_EQ(own.destroyed, 1);
+            EXPECT_EQ(write(gate[1], &token, 1), 1);
             return;
         }
-        for (int t = 0; t < 3 && status == UJOIN_OK; t++) { // sooner or later it is told
-            status = ujoin_ddp_ready(ddp.get(), 1);
-            if (status == UJOIN_OK) status = ujoin_ddp_ready(ddp.get(), 0);
-            if (status == UJOIN_OK) status = ujoin_ddp_finish(ddp.get());
-            if (status == UJOIN_OK) status = ujoin_ddp_forward(ddp.get(), 1);
-        }
-        EXPECT_LT(status, 0);
+        EXPECT_EQ(read(gate[0], &token, 1), 1);
+        ujoin_status status = ujoin_ddp_ready(ddp.get(), 1);
+        if (status == UJOIN_OK) status = ujoin_ddp_ready(ddp.get(), 0);
+        if (status == UJOIN_OK) status = ujoin_ddp_finish(ddp.get());
+        expect_error(status, UJOIN_E_ABORTED, {"rank 0", "destroyed while its comm hook had work in flight"});
     });
+    close(gate[0]);
+    close(gate[1]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DdpHooks, testing::Values(Ranks::threads, Ranks::processes), kind_name);

@@ -35,7 +35,11 @@ struct Uneven {
 /// Rank r has 3 + r inputs.
 void run_uneven(Group &group, const Uneven &setup) {
     const Reducers list = reducers(group, setup.joinables, setup.per_use);
-    for (const auto &r : list) r->send_last = setup.post;
+    for (const auto &r : list) {
+        r->send_last = setup.post;
+        if (!setup.options.hook_options.empty()) r->without_option = 0; // only the option says how many
+        r->on_main = r->on_post = [&](const HookArgs &args) { EXPECT_EQ(*args.options, setup.options.hook_options); };
+    }
     JoinOptions options = setup.options;
     options.strict = setup.strict;
     const auto context = context_over(list, options);

@@ -14,7 +14,7 @@ namespace harness {
 class AllReducer : public ujoin::Joinable {
   public:
     explicit AllReducer(ujoin::Group &group, std::string name = "all_reducer", int per_use = 1)
-        : Joinable(group.shared_from_this(), std::move(name)), per_use_(per_use) {}
+        : Joinable(group.shared_from_this(), std::move(name)), without_option(per_use), per_use_(per_use) {}
 
     /// One input.
     void use(int32_t *out_active = nullptr) {
@@ -38,7 +38,7 @@ class AllReducer : public ujoin::Joinable {
         EXPECT_EQ(args.authoritative_rank, -1);
         if (order) order->push_back(name() + ".main");
         if (on_main) on_main(args);
-        int n = per_use_;
+        int n = without_option;
         for (const auto &[key, given] : *args.options)
             if (key == "num_allreduces") n = static_cast<int>(given);
         for (int i = 0; i < n; i++) all_reduce(1000); // a shadow contributes nothing
@@ -55,6 +55,7 @@ class AllReducer : public ujoin::Joinable {
     }
     std::vector<std::string> option_names() const override { return {"num_allreduces"}; }
 
+    int without_option; ///< reductions of a main hook that is not given num_allreduces
     double total = 0;
     double value = 41;
     bool send_last = false;

@@ -295,18 +295,25 @@ std::vector<Program> smaller(const Program &program) {
     };
     for (size_t p = 0; p < program.passes.size() && program.passes.size() > 1; p++)
         change([&](Program &of) { of.passes.erase(of.passes.begin() + static_cast<std::ptrdiff_t>(p)); });
-    const bool last_is_blamed = std::any_of(program.passes.begin(), program.passes.end(),
-                                            [&](const Pass &pass) { return pass.rank == program.size - 1; });
-    if (program.size > 1 && !last_is_blamed)
-        change([](Program &of) {
+    const auto blamed = [&](int rank) {
+        return std::any_of(program.passes.begin(), program.passes.end(),
+                           [&](const Pass &pass) { return pass.fault != Fault::none && pass.rank == rank; });
+    };
+    for (int rank = program.size - 1; rank >= 0 && program.size > 1; rank--) {
+        if (blamed(rank)) continue;
+        change([&](Program &of) {
             of.size--;
-            for (Pass &pass : of.passes) pass.inputs.pop_back();
+            for (Pass &pass : of.passes) {
+                pass.inputs.erase(pass.inputs.begin() + rank);
+                if (pass.rank > rank) pass.rank--;
+            }
         });
+    }
     for (size_t p = 0; p < program.passes.size(); p++) {
         const Pass &pass = program.passes[p];
         if (pass.fault != Fault::none) change([&](Program &of) { of.passes[p].fault = Fault::none; });
         for (size_t k = 0; k < pass.inputs.size(); k++)
-            if (pass.inputs[k] > 0 && (static_cast<int>(k) != pass.rank || pass.inputs[k] > pass.round + 1))
+            if (pass.inputs[k] > (pass.fault != Fault::none && static_cast<int>(k) == pass.rank ? pass.round + 1 : 0))
                 change([&](Program &of) { of.passes[p].inputs[k]--; });
         if (pass.strict) continue; // its rounds have one form
         for (size_t r = 0; r < pass.rounds.size(); r++)

@@ -107,7 +107,7 @@ STAGES = [
     Stage("tsan", 12, build_and_test("tsan", 5.0)),
     Stage("format", 1, programs("check_format.sh")),
     Stage("tidy", 6, programs("check_tidy.py", budget=1200), needs=("build",)),
-    Stage("mutants", 10, programs("mutants", live=True, budget=2400), needs=("build",)),
+    Stage("mutants", 15, programs("mutants", live=True, budget=3600), needs=("build",)),
     Stage("models", 12, programs("models.py", live=True, budget=7200), needs=("build",)),
     Stage("bindings", 12, folder("bindings", before=TOOLS / "prefix"), needs=("build",)),
     Stage("peers", 6, folder("peers"), needs=("build",)),
