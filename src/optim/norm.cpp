@@ -29,7 +29,7 @@ void load_terms(ujoin_dtype dtype, const void *data, size_t at, size_t count, do
 }
 
 /// Adds up the leaves of a block, in pairs and pairs of pairs; the first leaf is the sum then.
-void fold_block(double *terms, bool largest) {
+void fold_block(double (&terms)[block_elements], bool largest) {
     as_constant(largest, [&](auto is_largest) {
         for (size_t leaves = block_elements / norm_leaf / 2; leaves > 0; leaves /= 2)
             for (size_t leaf = 0; leaf < leaves; leaf++)

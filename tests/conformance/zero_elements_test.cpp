@@ -25,7 +25,7 @@ struct Model {
     std::vector<float> giant = std::vector<float>(3001), giant_grad = giant;
     std::vector<float> tiny = std::vector<float>(5), tiny_grad = tiny;
     std::vector<float> empty, empty_grad;
-    std::vector<double> wide = std::vector<double>(77), wide_grad = wide;
+    std::vector<double> wide = std::vector<double>(1201), wide_grad = wide; // whose sums are rounded
     std::vector<ujoin::BFloat16> brain = std::vector<ujoin::BFloat16>(501), brain_grad = brain;
     std::vector<ujoin::Half> half = std::vector<ujoin::Half>(130);
     std::vector<float> half_grad = std::vector<float>(130); // of another type than the parameter
@@ -219,6 +219,33 @@ class ZeroElements : public testing::TestWithParam<const char *> {};
 INSTANTIATE_TEST_SUITE_P(Backends, ZeroElements, testing::Values("local", "shm"),
                          [](const auto &of) { return std::string(of.param); });
 
+/// Norms of sums that are rounded often.
+std::vector<double> norms_of(ujoin_group *group, ujoin_partition partition) {
+    std::vector<double> value(5000), grad(5000);
+    const std::vector<ujoin_param> params{Model::param("x", value, grad, UJOIN_F64)};
+    ujoin_zero_options options{};
+    options.size = sizeof options;
+    options.partition = partition;
+    ujoin_zero *zero = nullptr;
+    ok(zero_create(group, UJOIN_OPTIMIZER_SGD, params.data(), 1, &options, &zero));
+    std::vector<double> norms;
+    for (int round = 0; round < 40; round++) {
+        for (size_t i = 0; i < grad.size(); i++) grad[i] = Model::at(0, i, round) * std::pow(10, i % 5);
+        norms.push_back(0);
+        ok(zero_clip_grad_norm(zero, 1e12, 1, &norms.back()));
+    }
+    zero_destroy(zero);
+    return norms;
+}
+
+TEST_P(ZeroElements, ZERO_01_a_norm_has_the_same_bits_wherever_a_parameter_is_cut) {
+    std::vector<double> expected;
+    on_ranks("self", 1, [&](ujoin_group *group, int) { expected = norms_of(group, UJOIN_PARTITION_PARAMETERS); });
+    for (const int size : {2, 3, 4})
+        on_ranks(GetParam(), size,
+                 [&](ujoin_group *group, int) { EXPECT_EQ(norms_of(group, UJOIN_PARTITION_ELEMENTS), expected) << size; });
+}
+
 TEST_P(ZeroElements, stochastic_rounding_does_not_depend_on_the_partition) {
     const Result expected = alone(UJOIN_OPTIMIZER_ADAMW, true);
     for (const int size : {2, 3})
@@ -232,12 +259,13 @@ TEST_P(ZeroElements, ZERO_04_one_giant_parameter_does_not_ruin_the_balance) {
         Model model;
         const Trainer trainer(group, UJOIN_OPTIMIZER_ADAM, UJOIN_PARTITION_ELEMENTS, model);
         trainer.step(0);
-        const double part = (3001 + 5 + 501 + 77 + 130) / 4.0;
+        const double part = (3001 + 5 + 501 + 1201 + 130) / 4.0;
         for (const size_t load : trainer.loads(4)) EXPECT_NEAR(static_cast<double>(load), part, 32);
         ujoin_zero_memory memory{};
         memory.size = sizeof memory;
         ok(zero_get_memory(trainer.zero, &memory));
-        EXPECT_EQ(memory.full_state, (3001 + 5) * 3 * 4U + (501 + 130) * 4 * 4U + 77 * 3 * 8U); // master copies of 16 bits
+        EXPECT_EQ(memory.full_state,
+                  (3001 + 5) * 3 * 4U + (501 + 130) * 4 * 4U + 1201 * 3 * 8U); // master copies of 16 bits
         EXPECT_LT(memory.state, memory.full_state / 3);
     });
 }
