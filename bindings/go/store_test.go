@@ -45,8 +45,8 @@ func TestTheSecretOfTheEnvironment(t *testing.T) {
 	ok(t, err)
 	ok(t, client.Set(within(t), "k", []byte("v")))
 	ok(t, client.Close())
-	if _, err := ujoin.NewStore(within(t), server.URL(), &ujoin.StoreOptions{NoSecret: true}); err == nil {
-		t.Fatal("the variable's secret was used")
+	if _, err := ujoin.NewStore(within(t), server.URL(), &ujoin.StoreOptions{Secret: "another"}); err == nil {
+		t.Fatal("the variable's secret was used instead of the given one")
 	}
 }
 
