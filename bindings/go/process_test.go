@@ -81,6 +81,58 @@ func TestTheFirstFailureAndItsVictims(t *testing.T) {
 	}
 }
 
+// A worker in this program's session, one of a job on several hosts that was started again.
+func TestOneOfSeveralHosts(t *testing.T) {
+	p, err := ujoin.NewProcesses(ujoin.Spec{Program: "sh", Workers: 1, FirstRank: 4, RestartCount: 2, SameSession: true,
+		LogDir: t.TempDir(), RunID: "run", Redirects: ujoin.StdAll,
+		Args: []string{"-c", "cat /proc/self/stat; echo problem >&2; exit 3"}})
+	ok(t, err)
+	defer func() { ok(t, p.Close()) }()
+	ok(t, p.Start(within(t)))
+	refused(t, p.Wait(within(t)), ujoin.ErrChildFailed, "")
+	if !strings.Contains(p.Report(), "rank      : 4 (local_rank: 0)") {
+		t.Error(p.Report())
+	}
+	r, err := p.Result(0)
+	ok(t, err)
+	problem, err := os.ReadFile(r.StderrPath)
+	ok(t, err)
+	if string(problem) != "problem\n" || r.StderrBytes != 8 || !strings.Contains(r.StderrPath, "/run/attempt_2/") {
+		t.Errorf("%+v, %q", r, problem)
+	}
+	if r.LastOutput.IsZero() || r.UserTime+r.SystemTime <= 0 {
+		t.Errorf("%+v", r)
+	}
+	if theirs, ours := session(t, r.StdoutPath), session(t, "/proc/self/stat"); theirs != ours {
+		t.Errorf("the worker is in session %s, not %s", theirs, ours)
+	}
+}
+
+// session is the sixth field of what the system says of a process.
+func session(t *testing.T, path string) string {
+	t.Helper()
+	stat, err := os.ReadFile(path)
+	ok(t, err)
+	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[3]
+}
+
+func TestWorkersUnderAWarden(t *testing.T) {
+	p, err := ujoin.NewProcesses(ujoin.Spec{Program: "sleep", Args: []string{"1000"}, Workers: 1, LogDir: "/dev/null",
+		Containment: ujoin.ContainmentWarden})
+	ok(t, err)
+	ok(t, p.Start(within(t)))
+	r, err := p.Result(0)
+	if err != nil || r.Containment != ujoin.ContainmentWarden {
+		t.Errorf("%+v %v", r, err)
+	}
+	ok(t, p.Stop(within(t), syscall.SIGTERM, patience))
+	r, err = p.Result(0)
+	if err != nil || r.Signal != syscall.SIGTERM || !r.Stopped {
+		t.Errorf("%+v %v", r, err)
+	}
+	ok(t, p.Close())
+}
+
 func TestAProgramThatIsNotThere(t *testing.T) {
 	p, err := ujoin.NewProcesses(ujoin.Spec{Program: filepath.Join(t.TempDir(), "none"), Workers: 2, LogDir: "/dev/null"})
 	ok(t, err)

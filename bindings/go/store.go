@@ -16,10 +16,9 @@ type Store struct{ r *ref }
 
 // StoreOptions of NewStore; the zero value of a field is its default.
 type StoreOptions struct {
-	Secret   string        // tcp: shared secret; default: the variable UJOIN_SECRET
-	NoSecret bool          // tcp: none, also if the variable is set
-	Timeout  time.Duration // to reach the server or the file; default 5 minutes; the context's deadline if that is nearer
-	Listen   bool          // tcp: be the server (port 0 in the address = any free port)
+	Secret  string        // tcp: shared secret; default: the variable UJOIN_SECRET, or none
+	Timeout time.Duration // to reach the server or the file; default 5 minutes; the context's deadline if that is nearer
+	Listen  bool          // tcp: be the server (port 0 in the address = any free port)
 }
 
 // NewStore opens a store: "memory://name" (this process: equal names share it), "file:///path", "tcp://host:port" (one
@@ -38,9 +37,7 @@ func NewStore(ctx context.Context, url string, options *StoreOptions) (*Store, e
 		return nil, err
 	}
 	pointer := new(uintptr)
-	hasSecret := o.Secret != "" || o.NoSecret
-	f := cujoin.StoreCreate(url, o.Secret, int(flag(hasSecret)), opMillis(ctx, o.Timeout), int(flag(o.Listen)), c.pointer(),
-		unsafe.Pointer(pointer))
+	f := cujoin.StoreCreate(url, o.Secret, opMillis(ctx, o.Timeout), int(flag(o.Listen)), c.pointer(), unsafe.Pointer(pointer))
 	if err := c.end(f); err != nil {
 		return nil, err
 	}

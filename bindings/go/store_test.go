@@ -36,6 +36,20 @@ func TestStoresOfEveryKind(t *testing.T) {
 	}
 }
 
+func TestTheSecretOfTheEnvironment(t *testing.T) {
+	server, err := ujoin.NewStore(within(t), "tcp://127.0.0.1:0", &ujoin.StoreOptions{Listen: true, Secret: "s"})
+	ok(t, err)
+	defer func() { ok(t, server.Close()) }()
+	t.Setenv("UJOIN_SECRET", "s")
+	client, err := ujoin.NewStore(within(t), server.URL(), nil)
+	ok(t, err)
+	ok(t, client.Set(within(t), "k", []byte("v")))
+	ok(t, client.Close())
+	if _, err := ujoin.NewStore(within(t), server.URL(), &ujoin.StoreOptions{Secret: "another"}); err == nil {
+		t.Fatal("the variable's secret was used instead of the given one")
+	}
+}
+
 func useStore(t *testing.T, ctx context.Context, a, b *ujoin.Store) {
 	t.Helper()
 	ok(t, a.Set(ctx, "k", []byte("v")))

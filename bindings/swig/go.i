@@ -264,9 +264,8 @@ ujoin_status SetLogSink(int level, uintptr_t user) {
 ujoin_status Fail(int status, const char *text) { return ujoin_set_last_error(status, text); }
 
 /* ------------------------------------------------------------------------------------------------------------- stores */
-ujoin_status StoreCreate(const char *url, const char *secret, int has_secret, int64_t timeout_ms, int listen, void *call,
-                         void *out) {
-    ujoin_store_options options = {.size = sizeof options, .secret = has_secret ? secret : NULL, .timeout_ms = timeout_ms,
+ujoin_status StoreCreate(const char *url, const char *secret, int64_t timeout_ms, int listen, void *call, void *out) {
+    ujoin_store_options options = {.size = sizeof options, .secret = or_null(secret), .timeout_ms = timeout_ms,
                                    .listen = listen};
     BEGIN(call);
     ujoin_status status = ujoin_store_create(url, &options, out);

@@ -56,7 +56,10 @@ def test_uneven_inputs_equal_one_process() -> None:
         assert report.shadow_rounds == max(BATCHES) - BATCHES[group.rank]
         assert report.is_last_joiner == (group.rank == 1)
         assert (report.authoritative_rank, report.joined, report.stopped) == (1, 3, False)
+        assert (report.shadow_uses > 0) == (report.shadow_rounds > 0)
         assert ddp.report.iterations == BATCHES[group.rank]
+        times = (report.shadow_time, report.wait_time, ddp.report.reduce_time, ddp.report.exposed_time)
+        assert all(0 <= seconds < DEADLINE for seconds in times)
         assert ddp.report.joined_uneven is True
         group.close()
         return w

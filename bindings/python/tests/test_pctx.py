@@ -40,7 +40,10 @@ def test_workers_with_files(tmp_path: pathlib.Path) -> None:
         WorkerState.EXITED, 0, False, Containment.GROUP,
     )  # fmt: skip
     assert worker.start < worker.end
-    assert worker.stdout_bytes == 13
+    assert worker.last_output > 0
+    assert worker.user_time + worker.system_time > 0
+    assert worker.peak_bytes > 0
+    assert (worker.stdout_bytes, worker.stderr_bytes) == (13, 4)
     assert (job.failed, job.first_failure, job.report) == (False, None, "")
     assert job.wait() == result
 

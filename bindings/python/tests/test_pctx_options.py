@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import signal
+import sys
 from typing import Any
 
 import pytest
@@ -71,8 +72,19 @@ def test_placement(tmp_path: pathlib.Path) -> None:
     assert output_of(job).split()[1] == str(cpu)
     with pytest.raises(ujoin.InvalidError, match="rank 0 has no processors"):
         shell(tmp_path, "true", binding="list").start()
-    both = shell(tmp_path, "grep Cpus_allowed_list /proc/self/status", binding="compact")
-    assert output_of(both).split()[1]
+
+
+@pytest.mark.parametrize("binding", [Binding.SPREAD, Binding.COMPACT])
+def test_workers_are_placed_apart(tmp_path: pathlib.Path, binding: Binding) -> None:
+    script = f"exec {sys.executable} -c 'import os; print(*os.sched_getaffinity(0))'"
+    job = shell(tmp_path, script, nprocs=2, binding=binding)
+    output_of(job)
+    first, second = ({int(cpu) for cpu in pathlib.Path(job.result(rank).stdout_path).read_text().split()} for rank in (0, 1))
+    ours = os.sched_getaffinity(0)
+    assert first
+    assert second
+    assert first | second <= ours
+    assert first.isdisjoint(second) or len(ours) == 1
 
 
 def test_the_output_callback_gets_whole_lines() -> None:

@@ -378,9 +378,8 @@ ujoin_status SetLogSink(int level, uintptr_t user) {
 ujoin_status Fail(int status, const char *text) { return ujoin_set_last_error(status, text); }
 
 /* ------------------------------------------------------------------------------------------------------------- stores */
-ujoin_status StoreCreate(const char *url, const char *secret, int has_secret, int64_t timeout_ms, int listen, void *call,
-                         void *out) {
-    ujoin_store_options options = {.size = sizeof options, .secret = has_secret ? secret : NULL, .timeout_ms = timeout_ms,
+ujoin_status StoreCreate(const char *url, const char *secret, int64_t timeout_ms, int listen, void *call, void *out) {
+    ujoin_store_options options = {.size = sizeof options, .secret = or_null(secret), .timeout_ms = timeout_ms,
                                    .listen = listen};
     BEGIN(call);
     ujoin_status status = ujoin_store_create(url, &options, out);
@@ -1050,14 +1049,13 @@ long long _wrap_Fail_cujoin(intgo _swig_go_0, _gostring_ _swig_go_1) {
 }
 
 
-long long _wrap_StoreCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, intgo _swig_go_2, long long _swig_go_3, intgo _swig_go_4, void *_swig_go_5, void *_swig_go_6) {
+long long _wrap_StoreCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2, intgo _swig_go_3, void *_swig_go_4, void *_swig_go_5) {
   char *arg1 = 0 ;
   char *arg2 = 0 ;
-  int arg3 ;
-  int64_t arg4 ;
-  int arg5 ;
+  int64_t arg3 ;
+  int arg4 ;
+  void *arg5 = 0 ;
   void *arg6 = 0 ;
-  void *arg7 = 0 ;
   char *temp1 ;
   char *temp2 ;
   ujoin_status result;
@@ -1075,13 +1073,12 @@ long long _wrap_StoreCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1,
   temp2[_swig_go_1.n] = '\0';
   arg2 = (char *)temp2;
   
-  arg3 = (int)_swig_go_2; 
-  arg4 = (int64_t)_swig_go_3; 
-  arg5 = (int)_swig_go_4; 
+  arg3 = (int64_t)_swig_go_2; 
+  arg4 = (int)_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
   arg6 = *(void **)&_swig_go_5; 
-  arg7 = *(void **)&_swig_go_6; 
   
-  result = (ujoin_status)StoreCreate((char const *)arg1,(char const *)arg2,arg3,arg4,arg5,arg6,arg7);
+  result = (ujoin_status)StoreCreate((char const *)arg1,(char const *)arg2,arg3,arg4,arg5,arg6);
   _swig_go_result = box(result, 0); 
   free((char *)arg1); 
   free((char *)arg2); 

@@ -225,7 +225,7 @@ extern swig_type_2 _wrap_InstallInterruptCheck_cujoin(void);
 extern void _wrap_EnableUserCheck_cujoin(swig_intgo arg1);
 extern swig_type_3 _wrap_SetLogSink_cujoin(swig_intgo arg1, swig_type_4 arg2);
 extern swig_type_5 _wrap_Fail_cujoin(swig_intgo arg1, swig_type_6 arg2);
-extern swig_type_7 _wrap_StoreCreate_cujoin(swig_type_8 arg1, swig_type_9 arg2, swig_intgo arg3, swig_type_10 arg4, swig_intgo arg5, swig_voidp arg6, swig_voidp arg7);
+extern swig_type_7 _wrap_StoreCreate_cujoin(swig_type_8 arg1, swig_type_9 arg2, swig_type_10 arg3, swig_intgo arg4, swig_voidp arg5, swig_voidp arg6);
 extern swig_type_11 _wrap_StorePrefix_cujoin(uintptr_t arg1, swig_type_12 arg2, swig_voidp arg3);
 extern swig_type_13 _wrap_StoreSet_cujoin(uintptr_t arg1, swig_type_14 arg2, swig_voidp arg3, swig_type_15 arg4, swig_voidp arg5);
 extern swig_type_16 _wrap_StoreGet_cujoin(uintptr_t arg1, swig_type_17 arg2, swig_type_18 arg3, swig_voidp arg4, swig_type_19 arg5, swig_voidp arg6, swig_voidp arg7);
@@ -426,7 +426,7 @@ func Fail(arg1 int, arg2 string) (_swig_ret *Failure) {
 	return swig_r_1
 }
 
-func StoreCreate(arg1 string, arg2 string, arg3 int, arg4 int64, arg5 int, arg6 unsafe.Pointer, arg7 unsafe.Pointer) (_swig_ret *Failure) {
+func StoreCreate(arg1 string, arg2 string, arg3 int64, arg4 int, arg5 unsafe.Pointer, arg6 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -434,8 +434,7 @@ func StoreCreate(arg1 string, arg2 string, arg3 int, arg4 int64, arg5 int, arg6 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	_swig_i_6 := arg7
-	swig_r = (uint64)(C._wrap_StoreCreate_cujoin(*(*C.swig_type_8)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_9)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_type_10(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_StoreCreate_cujoin(*(*C.swig_type_8)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_9)(unsafe.Pointer(&_swig_i_1)), C.swig_type_10(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}

@@ -64,11 +64,78 @@ impl Number for bool {
     }
 }
 
+/// What a hyper-parameter means, which is the same in every rule.
+macro_rules! meaning {
+    (lr) => {
+        "Learning rate."
+    };
+    (lr_decay) => {
+        "Of the learning rate, by steps."
+    };
+    (momentum) => {
+        "Share of the last step's direction."
+    };
+    (momentum_decay) => {
+        "Of the first moment over the steps."
+    };
+    (dampening) => {
+        "Of the gradient as it enters the momentum."
+    };
+    (nesterov) => {
+        "Nesterov's momentum."
+    };
+    (beta1) => {
+        "Decay of the first moment."
+    };
+    (beta2) => {
+        "Decay of the second moment."
+    };
+    (rho) => {
+        "Decay of the means of squares."
+    };
+    (alpha) => {
+        "Decay of the mean of squares."
+    };
+    (eps) => {
+        "Added to the denominator."
+    };
+    (centered) => {
+        "Divide by the standard deviation instead."
+    };
+    (amsgrad) => {
+        "Keep the largest second moment."
+    };
+    (initial_accumulator_value) => {
+        "What the sums of squares begin with."
+    };
+    (etaminus) => {
+        "The factor where the sign changes."
+    };
+    (etaplus) => {
+        "The factor where it stays."
+    };
+    (step_min) => {
+        "The smallest step."
+    };
+    (step_max) => {
+        "The largest step."
+    };
+    (weight_decay) => {
+        "Share of the parameter that is"
+    };
+    (decoupled_weight_decay) => {
+        "Weight decay apart from the gradient."
+    };
+    (maximize) => {
+        "Go up instead of down."
+    };
+}
+
 macro_rules! rule {
-    ($(#[$doc:meta])* $name:ident = $rule:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr),* }) => {
+    ($(#[$doc:meta])* $name:ident = $rule:ident { $($(#[$more:meta])* $field:ident: $type:ty = $default:expr),* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq)]
-        pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
+        pub struct $name { $(#[doc = meaning!($field)] $(#[$more])* pub $field: $type),* }
         impl Default for $name {
             fn default() -> Self { Self { $($field: $default),* } }
         }
@@ -82,214 +149,96 @@ macro_rules! rule {
 rule! {
     /// Stochastic gradient descent, with PyTorch's names and defaults.
     Sgd = UJOIN_OPTIMIZER_SGD {
-        /// Learning rate.
-        lr: f64 = 1e-3,
-        /// Share of the last step's direction.
-        momentum: f64 = 0.0,
-        /// Of the gradient as it enters the momentum.
-        dampening: f64 = 0.0,
-        /// Nesterov's momentum.
-        nesterov: bool = false,
-        /// Of parameters, added to the gradient.
-        weight_decay: f64 = 0.0,
-        /// Go up instead of down.
-        maximize: bool = false
+        lr: f64 = 1e-3, momentum: f64 = 0.0, dampening: f64 = 0.0, nesterov: bool = false,
+        /// added to the gradient.
+        weight_decay: f64 = 0.0, maximize: bool = false
     }
 }
 rule! {
     /// Adam, with PyTorch's names and defaults.
     Adam = UJOIN_OPTIMIZER_ADAM {
-        /// Learning rate.
-        lr: f64 = 1e-3,
-        /// Decay of the first moment.
-        beta1: f64 = 0.9,
-        /// Decay of the second moment.
-        beta2: f64 = 0.999,
-        /// Added to the denominator.
-        eps: f64 = 1e-8,
-        /// Of parameters, added to the gradient.
-        weight_decay: f64 = 0.0,
-        /// Keep the largest second moment.
-        amsgrad: bool = false,
-        /// Go up instead of down.
-        maximize: bool = false
+        lr: f64 = 1e-3, beta1: f64 = 0.9, beta2: f64 = 0.999, eps: f64 = 1e-8,
+        /// added to the gradient.
+        weight_decay: f64 = 0.0, amsgrad: bool = false, maximize: bool = false
     }
 }
 rule! {
     /// Adam with decoupled weight decay, with PyTorch's names and defaults.
     AdamW = UJOIN_OPTIMIZER_ADAMW {
-        /// Learning rate.
-        lr: f64 = 1e-3,
-        /// Decay of the first moment.
-        beta1: f64 = 0.9,
-        /// Decay of the second moment.
-        beta2: f64 = 0.999,
-        /// Added to the denominator.
-        eps: f64 = 1e-8,
-        /// Of parameters, apart from the gradient.
-        weight_decay: f64 = 1e-2,
-        /// Keep the largest second moment.
-        amsgrad: bool = false,
-        /// Go up instead of down.
-        maximize: bool = false
+        lr: f64 = 1e-3, beta1: f64 = 0.9, beta2: f64 = 0.999, eps: f64 = 1e-8,
+        /// taken off, apart from the gradient.
+        weight_decay: f64 = 1e-2, amsgrad: bool = false, maximize: bool = false
     }
 }
-
 rule! {
     /// Adagrad, with PyTorch's names and defaults.
     Adagrad = UJOIN_OPTIMIZER_ADAGRAD {
-        /// Learning rate.
-        lr: f64 = 1e-2,
-        /// Of the learning rate, by steps.
-        lr_decay: f64 = 0.0,
-        /// Of parameters, added to the gradient.
-        weight_decay: f64 = 0.0,
-        /// What the sums of squares begin with.
-        initial_accumulator_value: f64 = 0.0,
-        /// Added to the denominator.
-        eps: f64 = 1e-10,
-        /// Go up instead of down.
-        maximize: bool = false
+        lr: f64 = 1e-2, lr_decay: f64 = 0.0,
+        /// added to the gradient.
+        weight_decay: f64 = 0.0, initial_accumulator_value: f64 = 0.0, eps: f64 = 1e-10, maximize: bool = false
     }
 }
 rule! {
     /// RMSprop, with PyTorch's names and defaults.
     RmsProp = UJOIN_OPTIMIZER_RMSPROP {
-        /// Learning rate.
-        lr: f64 = 1e-2,
-        /// Decay of the mean of squares.
-        alpha: f64 = 0.99,
-        /// Added to the denominator.
-        eps: f64 = 1e-8,
-        /// Of parameters, added to the gradient.
-        weight_decay: f64 = 0.0,
-        /// Share of the last step's direction.
-        momentum: f64 = 0.0,
-        /// Divide by the standard deviation instead.
-        centered: bool = false,
-        /// Go up instead of down.
-        maximize: bool = false
+        lr: f64 = 1e-2, alpha: f64 = 0.99, eps: f64 = 1e-8,
+        /// added to the gradient.
+        weight_decay: f64 = 0.0, momentum: f64 = 0.0, centered: bool = false, maximize: bool = false
     }
 }
 rule! {
     /// Adadelta, with PyTorch's names and defaults.
     Adadelta = UJOIN_OPTIMIZER_ADADELTA {
-        /// Learning rate.
-        lr: f64 = 1.0,
-        /// Decay of the means of squares.
-        rho: f64 = 0.9,
-        /// Added to the denominator.
-        eps: f64 = 1e-6,
-        /// Of parameters, added to the gradient.
-        weight_decay: f64 = 0.0,
-        /// Go up instead of down.
-        maximize: bool = false
+        lr: f64 = 1.0, rho: f64 = 0.9, eps: f64 = 1e-6,
+        /// added to the gradient.
+        weight_decay: f64 = 0.0, maximize: bool = false
     }
 }
 rule! {
     /// Adamax, with PyTorch's names and defaults.
     Adamax = UJOIN_OPTIMIZER_ADAMAX {
-        /// Learning rate.
-        lr: f64 = 2e-3,
-        /// Decay of the first moment.
-        beta1: f64 = 0.9,
-        /// Decay of the second moment.
-        beta2: f64 = 0.999,
-        /// Added to the denominator.
-        eps: f64 = 1e-8,
-        /// Of parameters, added to the gradient.
-        weight_decay: f64 = 0.0,
-        /// Go up instead of down.
-        maximize: bool = false
+        lr: f64 = 2e-3, beta1: f64 = 0.9, beta2: f64 = 0.999, eps: f64 = 1e-8,
+        /// added to the gradient.
+        weight_decay: f64 = 0.0, maximize: bool = false
     }
 }
 rule! {
     /// NAdam, with PyTorch's names and defaults.
     NAdam = UJOIN_OPTIMIZER_NADAM {
-        /// Learning rate.
-        lr: f64 = 2e-3,
-        /// Decay of the first moment.
-        beta1: f64 = 0.9,
-        /// Decay of the second moment.
-        beta2: f64 = 0.999,
-        /// Added to the denominator.
-        eps: f64 = 1e-8,
-        /// Of parameters, added to the gradient.
-        weight_decay: f64 = 0.0,
-        /// Of the first moment over the steps.
-        momentum_decay: f64 = 4e-3,
-        /// Weight decay apart from the gradient.
-        decoupled_weight_decay: bool = false,
-        /// Go up instead of down.
-        maximize: bool = false
+        lr: f64 = 2e-3, beta1: f64 = 0.9, beta2: f64 = 0.999, eps: f64 = 1e-8,
+        /// added to the gradient.
+        weight_decay: f64 = 0.0, momentum_decay: f64 = 4e-3, decoupled_weight_decay: bool = false, maximize: bool = false
     }
 }
 rule! {
     /// RAdam, with PyTorch's names and defaults.
     RAdam = UJOIN_OPTIMIZER_RADAM {
-        /// Learning rate.
-        lr: f64 = 1e-3,
-        /// Decay of the first moment.
-        beta1: f64 = 0.9,
-        /// Decay of the second moment.
-        beta2: f64 = 0.999,
-        /// Added to the denominator.
-        eps: f64 = 1e-8,
-        /// Of parameters, added to the gradient.
-        weight_decay: f64 = 0.0,
-        /// Weight decay apart from the gradient.
-        decoupled_weight_decay: bool = false,
-        /// Go up instead of down.
-        maximize: bool = false
+        lr: f64 = 1e-3, beta1: f64 = 0.9, beta2: f64 = 0.999, eps: f64 = 1e-8,
+        /// added to the gradient.
+        weight_decay: f64 = 0.0, decoupled_weight_decay: bool = false, maximize: bool = false
     }
 }
 rule! {
     /// Rprop, with PyTorch's names and defaults.
     Rprop = UJOIN_OPTIMIZER_RPROP {
-        /// Learning rate.
-        lr: f64 = 1e-2,
-        /// The factor where the sign changes.
-        etaminus: f64 = 0.5,
-        /// The factor where it stays.
-        etaplus: f64 = 1.2,
-        /// The smallest step.
-        step_min: f64 = 1e-6,
-        /// The largest step.
-        step_max: f64 = 50.0,
-        /// Go up instead of down.
+        lr: f64 = 1e-2, etaminus: f64 = 0.5, etaplus: f64 = 1.2, step_min: f64 = 1e-6, step_max: f64 = 50.0,
         maximize: bool = false
     }
 }
 rule! {
     /// LAMB: Adam with a trust ratio for each parameter, which one rank owns as a whole.
     Lamb = UJOIN_OPTIMIZER_LAMB {
-        /// Learning rate.
-        lr: f64 = 1e-3,
-        /// Decay of the first moment.
-        beta1: f64 = 0.9,
-        /// Decay of the second moment.
-        beta2: f64 = 0.999,
-        /// Added to the denominator.
-        eps: f64 = 1e-6,
-        /// Of parameters, apart from the gradient.
-        weight_decay: f64 = 1e-2,
-        /// Go up instead of down.
-        maximize: bool = false
+        lr: f64 = 1e-3, beta1: f64 = 0.9, beta2: f64 = 0.999, eps: f64 = 1e-6,
+        /// taken off, apart from the gradient.
+        weight_decay: f64 = 1e-2, maximize: bool = false
     }
 }
 rule! {
     /// Lion: the sign of a momentum.
     Lion = UJOIN_OPTIMIZER_LION {
-        /// Learning rate.
-        lr: f64 = 1e-4,
-        /// Decay of the first moment.
-        beta1: f64 = 0.9,
-        /// Decay of the second moment.
-        beta2: f64 = 0.99,
-        /// Of parameters, apart from the gradient.
-        weight_decay: f64 = 0.0,
-        /// Go up instead of down.
-        maximize: bool = false
+        lr: f64 = 1e-4, beta1: f64 = 0.9, beta2: f64 = 0.99,
+        /// taken off, apart from the gradient.
+        weight_decay: f64 = 0.0, maximize: bool = false
     }
 }
 

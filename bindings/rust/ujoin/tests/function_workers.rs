@@ -17,7 +17,7 @@ fn echo(args: &WorkerArgs) -> ujoin::HookResult {
 
 fn functions_return_values() {
     let _deadline = deadline();
-    for method in [StartMethod::Spawn, StartMethod::ForkServer] {
+    for method in [StartMethod::Spawn, StartMethod::Fork, StartMethod::ForkServer] {
         let workers = Workers::function("echo").nprocs(2).args(["a b"]).start_method(method).build().unwrap();
         workers.set_worker(Some(1), &WorkerSetup::default().input([0u8, 255])).unwrap();
         workers.start().unwrap();

@@ -3,10 +3,11 @@
 mod common;
 
 use common::{deadline, until, TempDir, LONG};
+use std::collections::BTreeSet;
 use std::fs;
 use std::thread;
 use std::time::Duration;
-use ujoin::{Containment, ErrorKind, Std, WorkerSetup, WorkerState, Workers, WorkersBuilder};
+use ujoin::{Binding, Containment, ErrorKind, Std, WorkerSetup, WorkerState, Workers, WorkersBuilder};
 
 fn shell(script: &str) -> WorkersBuilder {
     Workers::builder("sh").args(["-c", script]).name("w").grace(Duration::from_millis(200)).partial_line(LONG)
@@ -140,5 +141,40 @@ fn workers_under_a_warden() {
             assert_eq!(workers.result(0).unwrap().state, WorkerState::Signaled(15));
         }
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// "0-2,5" in what the system says of a process.
+fn processors(status: &str) -> BTreeSet<usize> {
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("Linux says it");
+    let number = |text: &str| text.parse::<usize>().unwrap();
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        number(first)..=number(last)
+    };
+    list.trim().split(',').flat_map(range).collect()
+}
+
+#[test]
+fn workers_are_placed_apart() {
+    let _deadline = deadline();
+    let all = processors(&fs::read_to_string("/proc/thread-self/status").unwrap());
+    for binding in [Binding::None, Binding::Spread, Binding::Compact] {
+        let dir = TempDir::new();
+        let builder = Workers::builder("cat").args(["/proc/self/status"]).nprocs(2).binding(binding);
+        let workers = builder.log_dir(&dir.0).redirects(Std::OUT).build().unwrap();
+        workers.start().unwrap();
+        workers.wait().unwrap();
+        let of = |rank| {
+            let path = workers.result(rank).unwrap().stdout_path.unwrap();
+            processors(&fs::read_to_string(path).unwrap())
+        };
+        let (first, second) = (of(0), of(1));
+        if binding == Binding::None || all.len() < 2 {
+            assert_eq!((&first, &second), (&all, &all));
+        } else {
+            assert!(!first.is_empty() && !second.is_empty() && first.is_disjoint(&second), "{first:?} {second:?}");
+            assert!(first.union(&second).all(|cpu| all.contains(cpu)), "{first:?} {second:?} of {all:?}");
+        }
     }
 }
