@@ -39,8 +39,10 @@ TEST(PctxProcess, P_79_one_that_cannot_be_executed_ends_those_before_it) {
         const std::string text = ujoin_last_error();
         EXPECT_NE(text.find("rank 10: cannot execute \"" + script + "\": "), std::string::npos) << text;
         // Those before it may not even have come to their first line; whoever has is gone.
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        for (const pid_t pid : noted_pids(folder.file("pids"))) EXPECT_FALSE(runs(pid));
+        EXPECT_TRUE(eventually([&] {
+            const std::vector<pid_t> pids = noted_pids(folder.file("pids"));
+            return std::none_of(pids.begin(), pids.end(), runs);
+        }));
         EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
         EXPECT_EQ(errno, ECHILD);
         EXPECT_FALSE(std::filesystem::exists(logs)); // nothing ran: nothing to read

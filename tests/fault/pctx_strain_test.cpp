@@ -144,11 +144,13 @@ TEST(PctxStrain, prefixes_are_coloured_by_rank_on_a_terminal) {
             EXPECT_EQ(job.create_and_start(), UJOIN_OK) << ujoin_last_error();
             EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_OK);
         }
-        char buffer[1024];
-        const ssize_t got = read(master, buffer, sizeof buffer);
         dup2(saved, 1);
-        for (const int fd : {master, slave, saved}) close(fd);
-        const std::string text(buffer, static_cast<size_t>(std::max<ssize_t>(got, 0)));
+        close(slave); // what was written is still there, and then comes an error
+        std::string text;
+        char buffer[1024];
+        for (ssize_t got = 0; (got = read(master, buffer, sizeof buffer)) > 0;)
+            text.append(buffer, static_cast<size_t>(got));
+        for (const int fd : {master, saved}) close(fd);
         EXPECT_EQ(text.find("\x1b[31m[worker0]: \x1b[0mhello") != std::string::npos, no_colour == 0) << text;
         EXPECT_EQ(text.find("\x1b[32m[worker1]: \x1b[0mhello") != std::string::npos, no_colour == 0) << text;
     }
