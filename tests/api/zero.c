@@ -158,6 +158,12 @@ static void wrong_options_are_refused(void **state) {
     refuse(UJOIN_E_INVALID, "hyper is NULL, but hyper_count is 2");
     options.idle_timeout_ms = -5;
     refuse(UJOIN_E_INVALID, "options.idle_timeout_ms is -5");
+    options.consolidate_timeout_ms = -3;
+    refuse(UJOIN_E_INVALID, "options.consolidate_timeout_ms is -3");
+    options.partition = 7;
+    refuse(UJOIN_E_INVALID, "options.partition is 7");
+    options.bucket_view = 2;
+    refuse(UJOIN_E_INVALID, "options.bucket_view is 2");
     options.size = sizeof options + 1000000;
     refuse(UJOIN_E_INVALID, "options.size");
 
@@ -205,6 +211,9 @@ static void wrong_calls_are_refused(void **state) {
     ujoin_step_options wrong = {.size = 1};
     assert_error(zero_step(zero, &wrong), UJOIN_E_INVALID, "options.size is 1");
     assert_null(zero_hyper_name(zero, 6));
+    assert_ptr_equal(zero_param_data(zero, 0), weight);
+    assert_null(zero_param_data(zero, 2));
+    assert_null(zero_param_data(NULL, 0));
     assert_string_equal(zero_hyper_name(zero, 1), "momentum");
     for (int i = 0; i < 6; i++) assert_true(weight[i] == 1); /* nothing of that has changed anything */
 

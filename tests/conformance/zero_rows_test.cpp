@@ -257,7 +257,7 @@ TEST_P(ZeroFourRanks, Z_39_ranks_that_own_nothing_step_like_the_others) {
     });
 }
 
-/// Part of ZERO-04 that concerns whole tensors; cutting tensors is not in this version.
+/// Part of ZERO-04 that concerns whole tensors; for cut ones see zero_elements_test.cpp.
 TEST_P(ZeroFourRanks, ZERO_04_ranks_without_a_shard_consolidate) {
     on_ranks(GetParam(), 4, [](ujoin_group *group, int rank) {
         Tensors x({2, 3});
