@@ -952,7 +952,7 @@ typedef struct ujoin_zero_options {
     int64_t consolidate_timeout_ms; /**< of zero_consolidate_state_dict, without progress; default: the group's timeout */
     int32_t bucket_view;            /**< parameters move into the library's memory, side by side: see zero_param_data */
     int32_t reserved;
-    ujoin_ddp *ddp; /**< overlap: this reducer of the same gradients makes the steps, in ujoin_ddp_finish: see zero_create */
+    ujoin_ddp *ddp; /**< overlap: this reducer of the gradients makes the steps, in ujoin_ddp_finish: see zero_create */
 } ujoin_zero_options;
 
 /** Options of zero_step; all but the closure must be the same on every rank. */

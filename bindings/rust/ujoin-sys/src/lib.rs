@@ -1059,7 +1059,7 @@ pub struct ujoin_zero_options {
     /// parameters move into the library's memory, side by side: see zero_param_data
     pub bucket_view: i32,
     pub reserved: i32,
-    /// overlap: this reducer of the same gradients makes the steps, in ujoin_ddp_finish: see zero_create
+    /// overlap: this reducer of the gradients makes the steps, in ujoin_ddp_finish: see zero_create
     pub ddp: *mut ujoin_ddp,
 }
 impl ujoin_zero_options {
