@@ -387,9 +387,7 @@ def test_a_reducer_makes_the_steps(rule: Any) -> None:
         def train(overlap: bool) -> dict[str, Any]:
             params, grads = model()
             ddp = ujoin.DistributedDataParallel(params, grads, group=group, bucket_bytes=16)
-            opt = ujoin.ZeroRedundancyOptimizer(
-                params, rule, grads=grads, group=group, ddp=ddp if overlap else None
-            )
+            opt = ujoin.ZeroRedundancyOptimizer(params, rule, grads=grads, group=group, ddp=ddp if overlap else None)
             if overlap:
                 with pytest.raises(ujoin.StateError, match=r"options\.ddp"):
                     opt.step()
