@@ -806,7 +806,8 @@ UJOIN_API ujoin_status ujoin_ddp_ready(ujoin_ddp *ddp, size_t index);
 /**
  * Ends an iteration: waits for the reductions; gradients then hold the divided sum on every rank, also on joined ones.
  * With find_unused or static_graph a gradient that no rank used since the last synchronised iteration is left alone, one
- * that others used counts as zeros here. Without sync nothing is reduced. Runs comm and buffer hooks.
+ * that others used counts as zeros here. Without sync nothing is reduced. Runs comm and buffer hooks, and the step of an
+ * optimizer that was made with this reducer (ujoin_zero_options.ddp), whose errors it returns.
  * UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks disagree on how many
  * iterations they accumulated, or on hooks.
  * @collective @blocking @since 0.1
@@ -913,8 +914,8 @@ typedef struct ujoin_rule_args {
 } ujoin_rule_args;
 
 /**
- * One update, or the first filling of the state. Runs on the thread that is in zero_step, or in ujoin_ctx_finish for a
- * rank that has joined, one parameter after the other.
+ * One update, or the first filling of the state. Runs on the thread that is in zero_step (with options.ddp in
+ * ujoin_ddp_finish), or in ujoin_ctx_finish for a rank that has joined, one parameter after the other.
  */
 typedef ujoin_status (*ujoin_rule_fn)(void *user_data, const ujoin_rule_args *args);
 
@@ -951,6 +952,7 @@ typedef struct ujoin_zero_options {
     int64_t consolidate_timeout_ms; /**< of zero_consolidate_state_dict, without progress; default: the group's timeout */
     int32_t bucket_view;            /**< parameters move into the library's memory, side by side: see zero_param_data */
     int32_t reserved;
+    ujoin_ddp *ddp; /**< overlap: this reducer of the gradients makes the steps, in ujoin_ddp_finish: see zero_create */
 } ujoin_zero_options;
 
 /** Options of zero_step; all but the closure must be the same on every rank. */
@@ -1007,6 +1009,17 @@ typedef struct ujoin_save_options {
  * hyper-parameter (the known ones are listed). UJOIN_E_UNSUPPORTED: UJOIN_PARTITION_ELEMENTS with a rule that needs whole
  * parameters. UJOIN_E_MISMATCH: ranks differ. With UJOIN_DEBUG=detail each step compares the parameters' values on all
  * ranks before it begins.
+ * With options.ddp the steps are part of the reducer's iterations: ujoin_ddp_finish updates the parameters of each bucket
+ * when it is reduced, while later ones still are, and shares them while the next ones are updated. Every synchronised
+ * iteration makes one step, the first included, with the bits of a finish and a zero_step after it; also for a rank that has
+ * joined, where the context has the reducer (the optimizer may be in it too). Who owns what does not depend on buckets.
+ * Parameters are not written before finish. Each one that is trained must have the name, the number of elements and the
+ * gradient of one of the reducer's (UJOIN_E_INVALID, also later from zero_set_gradient, zero_set_frozen and
+ * zero_add_param_group); the group is the reducer's. One optimizer for a reducer, made and destroyed between iterations
+ * (UJOIN_E_STATE). What must see all gradients before the first update is not possible: zero_step and zero_clip_grad_norm,
+ * hence closures, clipping, loss scales and skipped steps, are UJOIN_E_STATE. An error in an update or in what follows it
+ * breaks the optimizer as one of zero_step does, and is that of ujoin_ddp_finish. Destroyed, it leaves a reducer that only
+ * reduces.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_create(ujoin_group *group, ujoin_optimizer optimizer, const ujoin_param *params, size_t count,

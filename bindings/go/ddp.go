@@ -43,6 +43,7 @@ type DDP struct {
 	ready func(int)             // made once: an iteration allocates nothing
 	types []Param               // of all parameters
 	hooks int                   // `hooks` once the program's functions may run in its calls
+	steps *Zero                 // the optimizer that it steps; kept, so that it is not collected
 }
 
 // NewDDP makes a reducer for these parameters: verifies count, names, shapes and types over the ranks, then copies the

@@ -26,6 +26,11 @@ type ZeroOptions struct {
 	Partition          Partition     // default PartitionParameters
 	BucketView         bool          // parameters move into the library's memory, side by side: see ParamData
 	ConsolidateTimeout time.Duration // of ConsolidateStateDict, without progress; default: the group's
+
+	// DDP reduces the same gradients and makes the steps: each of its synchronised iterations ends with one in Finish, bucket
+	// by bucket while later buckets are reduced, with the bits that Step would have. Step and ClipGradNorm are refused. The
+	// DDP keeps the optimizer until one of them is closed; close it between iterations.
+	DDP *DDP
 }
 
 // Zero is an optimizer whose state is sharded over the group.
@@ -97,6 +102,14 @@ func NewZeroContext(ctx context.Context, g *Group, rule Rule, params []Param, op
 	if err != nil {
 		return nil, err
 	}
+	var ddp uintptr
+	if o.DDP != nil {
+		if err := o.DDP.r.enter(op); err != nil {
+			return nil, err
+		}
+		defer o.DDP.r.leave()
+		ddp = o.DDP.r.pointer
+	}
 	c, err := g.r.begin(ctx, op, plain)
 	if err != nil {
 		return nil, err
@@ -110,7 +123,7 @@ func NewZeroContext(ctx context.Context, g *Group, rule Rule, params []Param, op
 	pointer := new(uintptr)
 	f := cujoin.ZeroCreate(g.r.pointer, int(optimizer), int64(a.count), address(a.names), address(a.data), address(a.grad),
 		address(a.facts), address(a.shapes), address(names), address(numbers), int64(len(values)),
-		address(facts), own.name, address(own.states), int64(own.funcs.Counts[0]), address(own.hyperNames),
+		address(facts), ddp, own.name, address(own.states), int64(own.funcs.Counts[0]), address(own.hyperNames),
 		address(own.hyperValues), int64(own.funcs.Counts[1]), int(flag(own.funcs.Init != nil)), own.handle(),
 		cujoin.NewHandle(nil, pins.release), c.pointer(), unsafe.Pointer(pointer))
 	if err := c.end(f); err != nil {
@@ -119,6 +132,12 @@ func NewZeroContext(ctx context.Context, g *Group, rule Rule, params []Param, op
 	z := &Zero{r: g.family.adopt(newRef("Zero", *pointer, cujoin.ZeroDestroy)), pins: pins, types: typesOf(params),
 		hooks: own.how()}
 	runtime.AddCleanup(z, (*ref).close, z.r)
+	if o.DDP != nil {
+		o.DDP.steps = z
+		if own.how() == hooks {
+			o.DDP.hooks = hooks
+		}
+	}
 	return z, nil
 }
 

@@ -448,3 +448,61 @@ func TestConsolidatedStateIsGivenUntilTheNextStep(t *testing.T) {
 	_, err = z.StateDict()
 	ok(t, differs(err, ujoin.ErrState, "outdated"))
 }
+
+func TestAReducerMakesTheSteps(t *testing.T) {
+	ranks(t, 2, func(ctx context.Context, g *ujoin.Group) error {
+		train := func(overlap bool, rule ujoin.Rule) ([]float64, error) {
+			w, grad := []float64{1, 2, 3}, make([]float64, 3)
+			params := []ujoin.Param{ujoin.NewParam("w", w, grad)}
+			d, err := ujoin.NewDDP(g, params, nil)
+			if err != nil {
+				return nil, err
+			}
+			options := ujoin.ZeroOptions{}
+			if overlap {
+				options.DDP = d
+			}
+			z, err := ujoin.NewZero(g, rule, params, &options)
+			if err != nil {
+				return nil, err
+			}
+			for step := range 3 {
+				err = d.IterationContext(ctx, 1, func(ready func(int)) error {
+					for i := range grad {
+						grad[i] = w[i] + float64(i*step+g.Rank())
+					}
+					ready(0)
+					return nil
+				})
+				if err == nil && !overlap {
+					err = z.Step()
+				}
+				if err != nil {
+					return nil, err
+				}
+			}
+			if overlap {
+				err = differs(z.Step(), ujoin.ErrState, "options.ddp")
+			}
+			return w, errors.Join(err, z.Close(), d.Close())
+		}
+		descend := ujoin.CustomRule{Name: "descent", Step: func(args ujoin.RuleArgs) error {
+			data, grad, _, err := ujoin.RuleArrays[float64](args)
+			for i := range data {
+				data[i] -= 0.1 * grad[i]
+			}
+			return err
+		}}
+		for _, rule := range []ujoin.Rule{ujoin.AdamW{}, descend} {
+			apart, err := train(false, rule)
+			overlapped, err2 := train(true, rule)
+			if err := errors.Join(err, err2); err != nil {
+				return err
+			}
+			if !slices.Equal(apart, overlapped) || apart[0] == 1 {
+				return fmt.Errorf("apart %v, overlapped %v", apart, overlapped)
+			}
+		}
+		return nil
+	})
+}

@@ -518,11 +518,12 @@ ujoin_status DDPReport(ujoin_ddp *ddp, void *facts, void *numbers) {
 
 /* --------------------------------------------------------------------------------------------------------------- zero */
 /* facts of the options: idle time-out, seed, balance trainable, no master copy, stochastic rounding, partition, time-out of
- * consolidation, bucket view, rule per tensor. rule_user 0: none of the program's own; its hyper-parameters are in their
+ * consolidation, bucket view, rule per tensor. ddp may be NULL. rule_user 0: none of the program's own; its hyper-parameters are in their
  * order. The rule is owned from here on. */
 ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const void *names, void *data, void *grad,
                         const void *facts, const void *shapes, const void *hyper_names, const void *hyper_values,
-                        size_t hyper_count, const void *options, const char *rule_name, const void *state_names,
+                        size_t hyper_count, const void *options, ujoin_ddp *ddp, const char *rule_name,
+                        const void *state_names,
                         size_t state_count, const void *rule_hyper_names, const void *rule_hyper_values,
                         size_t rule_hyper_count, int has_init, uintptr_t rule_user, uintptr_t release_handle, void *call,
                         void *out) {
@@ -555,7 +556,8 @@ ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const v
                                 .stochastic_rounding = (int32_t)o[4],
                                 .partition = (int32_t)o[5],
                                 .consolidate_timeout_ms = o[6],
-                                .bucket_view = (int32_t)o[7]};
+                                .bucket_view = (int32_t)o[7],
+                                .ddp = ddp};
     int ready = params && hyper && rule_hyper && states;
     if (!ready) {
         release((void *)release_handle);

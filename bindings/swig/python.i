@@ -464,7 +464,8 @@ static PyObject *py_ujoin_ddp_used(const ujoin_ddp *ddp) { return ujoin_py::ddp_
 static ujoin_status py_zero_create(ujoin_group *group, int32_t optimizer, ujoin_py::Hypers *hyper, int64_t idle_timeout_ms,
                                    ujoin_py::Rule *rule, uint64_t seed, bool balance_trainable, bool no_master_copy,
                                    bool stochastic_rounding, int32_t partition, int64_t consolidate_timeout_ms,
-                                   bool bucket_view, ujoin_zero **out, ujoin_py::Params *new_params) {
+                                   bool bucket_view, ujoin_ddp *optional, ujoin_zero **out,
+                                   ujoin_py::Params *new_params) {
     ujoin_zero_options options{};
     options.size = sizeof options;
     options.hyper = hyper->data();
@@ -478,6 +479,7 @@ static ujoin_status py_zero_create(ujoin_group *group, int32_t optimizer, ujoin_
     options.partition = partition;
     options.consolidate_timeout_ms = consolidate_timeout_ms;
     options.bucket_view = bucket_view;
+    options.ddp = optional;
     options.release = ujoin_py::give_back;
     options.release_data = new_params->lend();
     return zero_create(group, optimizer, new_params->data(), new_params->size(), &options, out);

@@ -4,6 +4,7 @@
 #include "api/options.hpp"
 #include "base/deadline.hpp"
 #include "base/env.hpp"
+#include "ddp/reducer.hpp"
 #include "ujoin.h"
 #include "zero/checkpoint.hpp"
 #include "zero/together.hpp"
@@ -87,6 +88,15 @@ ZeroOptions read_partition(const ujoin_zero_options &given) {
     return options;
 }
 
+std::shared_ptr<Ddp> read_ddp(const std::shared_ptr<Group> &group, const ujoin_zero_options *options) {
+    const ujoin_zero_options read = api::read_options(options, "options");
+    if (!read.ddp) return nullptr;
+    std::shared_ptr<Ddp> ddp = api::use(read.ddp, "options.ddp");
+    if (ddp->group() != group) fail_invalid("options.ddp is a reducer of another group");
+    ddp->check_attachable();
+    return ddp;
+}
+
 ZeroConfig read_config(ujoin_optimizer optimizer, const ujoin_zero_options *options, Release rule_data) {
     const ujoin_zero_options read = api::read_options(options, "options");
     ZeroConfig config;
@@ -108,13 +118,21 @@ ZeroConfig read_config(ujoin_optimizer optimizer, const ujoin_zero_options *opti
 }
 
 /// The options are read on every rank before one of them is told that they are wrong.
-std::shared_ptr<Zero> create(const std::shared_ptr<Group> &group, ujoin_optimizer optimizer,
-                             const ujoin_zero_options *options, bool has_out, Release release, Release rule_data) {
+std::shared_ptr<Zero> create(const std::shared_ptr<Group> &group, ujoin_optimizer optimizer, const ujoin_param *params,
+                             size_t count, const ujoin_zero_options *options, bool has_out, Release release,
+                             Release rule_data) {
     std::shared_ptr<Zero> zero;
+    std::shared_ptr<Ddp> ddp;
     together(*group, [&] {
         if (!has_out) fail_invalid("out is NULL");
-        zero = std::make_shared<Zero>(group, read_config(optimizer, options, std::move(rule_data)), std::move(release));
+        ZeroConfig config = read_config(optimizer, options, std::move(rule_data));
+        ddp = read_ddp(group, options);
+        if (ddp) config.reduced = ddp->params();
+        config.options.overlaps = ddp != nullptr;
+        zero = std::make_shared<Zero>(group, std::move(config), std::move(release));
     });
+    zero->add_param_group(params, count, nullptr, 0);
+    if (ddp) ddp->attach(zero);
     return zero;
 }
 
@@ -144,9 +162,8 @@ ujoin_status zero_create(ujoin_group *group, ujoin_optimizer optimizer, const uj
         Release rule_data = take_rule(options);
         const std::shared_ptr<Group> &members = api::use(group, "group");
         on_rank(members->rank(), [&] {
-            std::shared_ptr<Zero> zero =
-                create(members, optimizer, options, out != nullptr, std::move(release), std::move(rule_data));
-            zero->add_param_group(params, count, nullptr, 0);
+            std::shared_ptr<Zero> zero = create(members, optimizer, params, count, options, out != nullptr,
+                                                std::move(release), std::move(rule_data));
             std::shared_ptr<Joinable> joinable = zero->joinable();
             *out = new ujoin_zero(std::move(zero), std::move(joinable));
         });

@@ -98,6 +98,7 @@ ujoin_status Ddp::forward(double samples) {
         fail_invalid("rank ", group_->rank(), ": samples is ", samples, "; expected 0 or more");
     group_->check_usable();
     check_between_iterations();
+    if (sync_) check_step();
     if (sync_ && joinable_->notify() == UJOIN_JOINED) return UJOIN_JOINED;
     const Lock lock = enter();
     samples_ += samples;
@@ -113,6 +114,27 @@ void Ddp::check_between_iterations() const {
     if (!iterating_) return;
     fail_state("rank ", group_->rank(), ": the last iteration is not finished; ",
                reducing_ && not_ready_ ? missing() : "call ujoin_ddp_finish first");
+}
+
+/// Before anything has happened: a broken optimizer would only be noticed once the others wait for its update.
+void Ddp::check_step() const {
+    const Lock lock = enter();
+    if (const std::shared_ptr<BucketStep> step = optimizer_.lock()) step->check_step();
+}
+
+void Ddp::check_attachable() const {
+    const Lock lock = enter();
+    if (iterating_)
+        fail_state("rank ", group_->rank(),
+                   ": an iteration of options.ddp is not finished; make the optimizer between iterations");
+    if (!optimizer_.expired())
+        fail_state("rank ", group_->rank(),
+                   ": options.ddp makes the steps of another optimizer already; a reducer has one");
+}
+
+void Ddp::attach(std::weak_ptr<BucketStep> optimizer) {
+    const Lock lock = enter();
+    optimizer_ = std::move(optimizer);
 }
 
 std::string Ddp::missing() const {
@@ -207,6 +229,7 @@ uint32_t Ddp::hook_digest() const {
         sum.word(static_cast<uint64_t>(hook->rank));
     }
     sum.word(static_cast<uint64_t>(buffer_time_));
+    sum.word(stepping_ ? 1 : 0);
     return sum.folded();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "ddp/bucket.hpp"
+#include "ddp/bucket_step.hpp"
 #include "ddp/config.hpp"
 #include "ddp/hook.hpp"
 #include "ddp/reduction.hpp"
@@ -35,10 +36,16 @@ class Ddp {
     void set_sync(bool enabled);
     void set_comm_hook(HookChoice hook);
     void set_buffer_hook(ujoin_buffer_time time, HookChoice hook);
+    /// Throws if no optimizer can be attached now.
+    void check_attachable() const;
+    /// From the next iteration on each one makes a step of the optimizer, as long as that lives.
+    void attach(std::weak_ptr<BucketStep> optimizer);
     void *gradient(size_t index) const;
     std::vector<int32_t> used() const;
     ujoin_ddp_report report() const;
 
+    const std::shared_ptr<Group> &group() const { return group_; }
+    const std::vector<GradParam> &params() const { return loan_->params; }
     const std::shared_ptr<Joinable> &joinable() const { return joinable_; }
     const Buckets &buckets() const { return *buckets_; }
 
@@ -56,6 +63,7 @@ class Ddp {
     void leave_context(bool shadowed);
     void check_between_iterations() const;
     void check_before_first(const char *what) const;
+    void check_step() const;
     uint32_t hook_digest() const;
     std::string missing() const;
 
@@ -69,7 +77,9 @@ class Ddp {
     void launch(size_t bucket);
     template <class Body> void in_hooks(Body &&body);
     void complete();
-    void reduce_all();
+    void reduce_all(BucketStep *step);
+    void end_bucket(size_t bucket, BucketStep *step);
+    [[noreturn]] void give_up_step() const;
     void exchange_usage();
     std::optional<Error> settle();
     void account();
@@ -86,6 +96,7 @@ class Ddp {
     HookChoice buffer_hook_;
     bool hook_set_ = false;
     ujoin_buffer_time buffer_time_ = 0; ///< 0 = no hook
+    std::weak_ptr<BucketStep> optimizer_;
 
     mutable std::mutex mutex_;                       ///< guards what follows: ready comes from any thread
     mutable std::atomic<std::thread::id> in_hook_{}; ///< the thread that runs a hook, under the mutex
@@ -101,6 +112,8 @@ class Ddp {
     std::vector<size_t> unfilled_; ///< by bucket: awaited gradients that are not ready
     std::unique_ptr<Round> round_;
     std::vector<std::shared_ptr<Reduction>> flights_; ///< launched, by bucket
+    bool stepping_ = false;                           ///< the round makes a step
+    std::vector<std::shared_ptr<Work>> shares_;       ///< of updated parameters, by bucket
 
     int64_t rounds_ = 0;                          ///< synchronised iterations, shadows included: the same on every rank
     std::vector<size_t> order_;                   ///< in which gradients became ready in the first round

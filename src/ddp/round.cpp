@@ -91,9 +91,10 @@ std::optional<Error> Round::compare() const {
     for (int32_t rank = 0; rank < group_->size(); rank++) {
         const RoundNote &note = all[static_cast<size_t>(rank)];
         if (note.digest != all[0].digest)
-            return disagreement(cat("ranks differ in comm hooks or buffer hooks: ranks 0 and ", rank,
-                                    " did not set the same; set them alike on every rank before the first iteration"),
-                                {0, rank});
+            return disagreement(
+                cat("ranks differ in comm hooks, buffer hooks, or in whether the reducer steps an optimizer: ranks 0 and ",
+                    rank, " did not set the same; set them alike on every rank before the first iteration"),
+                {0, rank});
         if (active(note) && note.window != first->window)
             return disagreement(cat("ranks disagree on which iterations synchronise: rank ", reference, " did so after ",
                                     first->window, ", rank ", rank, " after ", note.window,

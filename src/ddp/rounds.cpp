@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A synchronised iteration of the reducer from its first operation to its last, on a rank that trains and on one that has
 // joined and works for the others. Every rank issues the same operations in the same order:
-//   notes; in the second round the order of the gradients; buffers; buckets; which parameters were used; buffers.
+//   notes; in the second round the order of the gradients; buffers; buckets; which parameters were used; what hooks add to
+//   the buckets, and updated parameters, bucket by bucket; buffers.
 #include "ddp/buffers.hpp"
 #include "ddp/participant.hpp"
 #include "ddp/reducer.hpp"
@@ -47,6 +48,7 @@ void Ddp::begin_iteration() {
 }
 
 void Ddp::begin_round(bool shadow) {
+    stepping_ = !optimizer_.expired();
     RoundNote note;
     note.window = shadow ? 0 : window_;
     note.samples = shadow ? 0 : samples_;
@@ -111,39 +113,62 @@ void Ddp::launch(size_t bucket) {
 /// memory of the program is in use when it returns, well or not.
 void Ddp::complete() {
     std::optional<Error> failure;
+    const std::shared_ptr<BucketStep> step = optimizer_.lock();
     try {
-        reduce_all();
+        if (stepping_ && !step) give_up_step();
+        reduce_all(step.get());
     } catch (const Error &error) {
         failure = error;
     }
     std::optional<Error> first = settle();
     if (!first) first = std::move(failure);
+    if (step) first = step->end_step(std::move(first));
     if (!first) account();
     std::fill(used_.begin(), used_.end(), false);
     flights_.clear();
     if (first) throw *first;
 }
 
-void Ddp::reduce_all() {
+void Ddp::give_up_step() const {
+    const std::string text =
+        cat("rank ", group_->rank(), ": the optimizer was destroyed within an iteration of its reducer");
+    group_->abort(text);
+    throw Error(UJOIN_E_STATE, text);
+}
+
+void Ddp::reduce_all(BucketStep *step) {
     group_->check_usable();
     while (flights_.size() < buckets_->size()) launch(flights_.size());
     exchange_usage();
     const Agreed &agreed = round_->agreed();
+    for (size_t i = 0; !config_.finds_unused() && i < used_by_.size(); i++)
+        used_by_[i] = loan_->params[i].ignored ? 0 : agreed.active;
+    std::vector<bool> ended(flights_.size());
     for (bool more = true; more;) {
         more = false;
-        for (const std::shared_ptr<Reduction> &flight : flights_) {
-            if (std::optional<Error> error = flight->wait(*group_)) throw *error;
-            in_hooks([&] { more = flight->then(*round_) || more; });
+        for (size_t b = 0; b < flights_.size(); b++) {
+            if (ended[b]) continue;
+            if (std::optional<Error> error = flights_[b]->wait(*group_)) throw *error;
+            bool again = false;
+            in_hooks([&] { again = flights_[b]->then(*round_); });
+            more = more || again;
+            ended[b] = !again && !usage_work_;
+            if (ended[b]) end_bucket(b, step);
         }
     }
     if (usage_work_) {
         if (std::optional<Error> error = wait_to_the_end(*group_, *usage_work_)) throw *error;
         used_by_ = *usage_;
-    } else if (!config_.finds_unused()) {
-        for (size_t i = 0; i < used_by_.size(); i++) used_by_[i] = loan_->params[i].ignored ? 0 : agreed.active;
     }
-    for (const std::shared_ptr<Reduction> &flight : flights_) flight->end(*round_, used_by_);
+    for (size_t b = 0; b < flights_.size(); b++)
+        if (!ended[b]) end_bucket(b, step);
     if (!config_.buffers.empty()) synchronise_buffers(UJOIN_BUFFER_AFTER_FORWARD);
+}
+
+/// Its gradients are final; a rule of the program's may run.
+void Ddp::end_bucket(size_t bucket, BucketStep *step) {
+    flights_[bucket]->end(*round_, used_by_);
+    if (step) in_hooks([&] { shares_.push_back(step->step_bucket((*buckets_)[bucket].params)); });
 }
 
 /// In each round of a dynamic graph, in the first of a static one. A shadow uses nothing.
@@ -174,6 +199,8 @@ std::optional<Error> Ddp::settle() {
     }
     for (const std::shared_ptr<Reduction> &flight : flights_) note(flight->wait(*group_));
     if (usage_work_) note(wait_to_the_end(*group_, *usage_work_));
+    for (const std::shared_ptr<Work> &share : shares_) note(wait_to_the_end(*group_, *share));
+    shares_.clear();
     return first;
 }
 
@@ -197,6 +224,7 @@ void Ddp::account() {
 /// The operations of one iteration, for a rank that has joined: it contributes nothing and gets the result, so that an
 /// optimizer that follows steps its part with the same gradients as everybody.
 void Ddp::shadow() {
+    check_step();
     const Lock lock = enter();
     begin_round(true);
     complete();

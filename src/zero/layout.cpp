@@ -58,14 +58,15 @@ void Layout::number_pieces() {
     for (size_t k = 1; k < numbers_of.size(); k++) numbers_of[k] = std::max(numbers_of[k], numbers_of[k - 1]);
 }
 
-void Layout::arrange() {
+void Layout::arrange(Share &to, const std::vector<bool> *chosen) const {
+    auto &[segments, offsets] = to;
     segments.clear();
     offsets.assign(1, 0);
     size_t end = 0;
     for (const Piece &piece : partition.pieces()) {
         const ZeroParam &param = params[piece.param];
         offsets.resize(static_cast<size_t>(piece.rank) + 1, end); // ranks that own nothing
-        if (piece.count == 0 || param.frozen) continue;
+        if (piece.count == 0 || param.frozen || (chosen && !(*chosen)[piece.param])) continue;
         std::byte *data = param.data_at(piece.offset);
         const size_t bytes = piece.count * dtype_size(param.dtype);
         end += bytes;
@@ -86,6 +87,7 @@ Facts Layout::facts_of_group(int32_t group) const {
     facts.emplace_back("option no_master_copy", cat(!options.master_copies));
     facts.emplace_back("option stochastic_rounding", cat(options.stochastic_rounding));
     facts.emplace_back("option seed", cat(options.seed));
+    facts.emplace_back("option ddp", options.overlaps ? "a reducer" : "NULL");
     facts.emplace_back("UJOIN_DEBUG", options.compare_values ? "detail" : "no value that concerns steps");
     facts.emplace_back("state of the rule", join_list(rule->states));
     std::vector<ZeroParam> list;

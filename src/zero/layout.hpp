@@ -20,6 +20,13 @@ struct ZeroOptions {
     ujoin_partition partition = UJOIN_PARTITION_PARAMETERS;
     bool bucket_view = false;    ///< trained parameters lie in memory of the library's
     bool compare_values = false; ///< UJOIN_DEBUG=detail
+    bool overlaps = false;       ///< a reducer makes the steps
+};
+
+/// Memory that an all_gather of unequal parts shares.
+struct Share {
+    std::vector<Segment> segments; ///< parameters by rank, in the partition's order; neighbours in memory are one
+    std::vector<size_t> offsets;   ///< where the bytes of each rank begin, and the end
 };
 
 /// Parameters and param groups of an optimizer, and what follows from them.
@@ -35,8 +42,10 @@ struct Layout {
     bool whole(const Piece &piece) const { return piece.count == params[piece.param].count; }
     /// Names and types of its parameters, values of its hyper-parameters: what ranks must agree on in a param group.
     Facts facts_of_group(int32_t group) const;
-    /// Computes the segments anew: frozen parameters are not shared.
-    void arrange();
+    /// Computes anew what a step shares.
+    void arrange() { arrange(share); }
+    /// Of these parameters (default: all); frozen ones are not shared.
+    void arrange(Share &to, const std::vector<bool> *chosen = nullptr) const;
     void number_pieces();
 
     // State of a parameter.
@@ -56,8 +65,7 @@ struct Layout {
     std::vector<ZeroParam> params;
     std::vector<optim::Hyper> hypers; ///< by param group
     Partition partition;
-    std::vector<Segment> segments;  ///< parameters by rank, in the partition's order; neighbours in memory are one
-    std::vector<size_t> offsets;    ///< where the bytes of each rank begin, and the end
+    Share share;                    ///< of a whole step
     std::vector<size_t> own_pieces; ///< by parameter: index of this rank's piece
     std::vector<size_t> numbers;    ///< where the numbers begin that a piece adds to a norm, and the end
     std::vector<size_t> numbers_of; ///< where those of each rank begin, in bytes, and the end

@@ -20,6 +20,7 @@ double clip_factor(double max_norm, double norm) { return std::min(1.0, max_norm
 
 ujoin_status Zero::step(ujoin_call_fn closure, void *closure_data, const StepPlan &plan,
                         std::shared_ptr<optim::Scaler> scaler, double *out_norm) {
+    check_own_steps("zero_step");
     check_whole("a step");
     if (closure) {
         // Before the use is published: if the closure runs a ddp, its use comes first, as its collectives do.
@@ -143,6 +144,7 @@ double Zero::measure(double norm_type, uint32_t digest) {
 }
 
 ujoin_status Zero::clip_gradients(double max_norm, double norm_type, double *out_norm) {
+    check_own_steps("clipping");
     if (joinable()->armed())
         fail_state(
             "clipping apart from a step is not possible in an armed join context: ranks that have joined know nothing "
@@ -160,9 +162,10 @@ ujoin_status Zero::clip_gradients(double max_norm, double norm_type, double *out
     return UJOIN_OK;
 }
 
-void Zero::update(const Factors &factors) {
+/// Of these parameters; default: of all.
+void Zero::update(const Factors &factors, const std::vector<bool> *chosen) {
     for (size_t i = 0; i < layout_.params.size(); i++)
-        if (layout_.owns(i) && layout_.params[i].trained()) update_param(i, factors);
+        if (layout_.owns(i) && layout_.params[i].trained() && (!chosen || (*chosen)[i])) update_param(i, factors);
 }
 
 void Zero::update_param(size_t index, const Factors &factors) {
@@ -205,15 +208,20 @@ void Zero::update_param(size_t index, const Factors &factors) {
     state.valid |= needed;
 }
 
-void Zero::update_and_sync(const StepPlan &plan, const Factors &factors) {
-    group_->check_usable();
+OpArgs Zero::share_op(const Share &share, uint32_t digest) {
     OpArgs op;
     op.kind = OpKind::all_gather; // in place: this rank's parameters lie where they belong
-    op.recv = Memory(layout_.segments.data(), layout_.segments.size());
+    op.recv = Memory(share.segments.data(), share.segments.size());
     op.count = op.recv.bytes();
-    op.part_offsets = layout_.offsets.data();
-    op.digest = digest(plan);
+    op.part_offsets = share.offsets.data();
+    op.digest = digest;
     op.digest_text = step_differs;
+    return op;
+}
+
+void Zero::update_and_sync(const StepPlan &plan, const Factors &factors) {
+    group_->check_usable();
+    OpArgs op = share_op(layout_.share, digest(plan));
     broken_ = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
     drop_consolidated();
     try {

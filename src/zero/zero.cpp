@@ -16,7 +16,7 @@ class Zero::Participant final : public Joinable {
     void main_hook(const HookArgs &) override {
         const std::shared_ptr<Zero> zero = zero_.lock();
         if (!zero) fail_state("the optimizer was destroyed before its join context was finished");
-        zero->shadow_step();
+        if (!zero->overlap_) zero->shadow_step(); // else the reducer's shadow is the step's too
     }
     void post_hook(const HookArgs &) override {}
 
@@ -26,7 +26,9 @@ class Zero::Participant final : public Joinable {
 
 Zero::Zero(std::shared_ptr<Group> group, ZeroConfig config, Release release)
     : release_(std::move(release)), group_(std::move(group)), config_(std::move(config)),
-      layout_(config_.rule, config_.options, group_->rank(), group_->size()) {}
+      layout_(config_.rule, config_.options, group_->rank(), group_->size()) {
+    if (config_.reduced) overlap_.emplace(*config_.reduced);
+}
 
 const std::shared_ptr<Joinable> &Zero::joinable() {
     if (!joinable_) joinable_ = std::make_shared<Participant>(group_, weak_from_this());
@@ -39,6 +41,7 @@ void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_
     together(*group_, [&] {
         next = layout_.with_group(read_params(params, count, layout_.params),
                                   optim::with_hyper(*layout_.rule, config_.defaults, hyper, hyper_count));
+        for (size_t i = layout_.params.size(); overlap_ && i < next->params.size(); i++) overlap_->check(next->params[i]);
         states_.reserve(next->params.size());
         if (config_.options.bucket_view) block = ParamViews::place(*next, layout_.params.size());
         views_.reserve();
@@ -50,6 +53,7 @@ void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_
     for (size_t i = first; i < layout_.params.size(); i++)
         if (layout_.params[i].view) ParamViews::copy_in(layout_.params[i]);
     states_.resize(layout_.params.size());
+    if (overlap_) overlap_->find_in(layout_.params);
     drop_consolidated();
 }
 
@@ -97,13 +101,19 @@ ZeroParam &Zero::param_at(size_t index) {
 
 void Zero::set_gradient(size_t index, void *grad) {
     check_gradient(param_at(index), grad);
+    ZeroParam next = layout_.params[index];
+    next.grad = grad;
+    if (overlap_) overlap_->check(next);
     layout_.params[index].grad = grad;
 }
 
 void Zero::set_frozen(size_t index, bool frozen) {
     ZeroParam &param = param_at(index);
     if (param.frozen == frozen) return;
-    layout_.segments.reserve(layout_.partition.pieces().size());
+    ZeroParam next = param;
+    next.frozen = frozen;
+    if (overlap_) overlap_->check(next);
+    layout_.share.segments.reserve(layout_.partition.pieces().size());
     if (config_.options.bucket_view) {
         if (!frozen && !param.view) give_view(param);
         if (frozen) {
@@ -134,8 +144,8 @@ void Zero::clear_gradients() {
 
 ujoin_zero_memory Zero::memory() const {
     ujoin_zero_memory memory{};
-    memory.buffers = layout_.segments.size() * sizeof(Segment) + parts_.size() * sizeof(double) +
-                     (layout_.offsets.size() + layout_.numbers_of.size()) * sizeof(size_t);
+    memory.buffers = layout_.share.segments.size() * sizeof(Segment) + parts_.size() * sizeof(double) +
+                     (layout_.share.offsets.size() + layout_.numbers_of.size()) * sizeof(size_t);
     memory.buffers += views_.bytes();
     for (size_t i = 0; i < layout_.params.size(); i++) {
         const ZeroParam &param = layout_.params[i];

@@ -2,10 +2,12 @@
 #pragma once
 #include "comm/group.hpp"
 #include "comm/work.hpp"
+#include "ddp/bucket_step.hpp"
 #include "join/joinable.hpp"
 #include "optim/scaler.hpp"
 #include "zero/custom_rule.hpp"
 #include "zero/layout.hpp"
+#include "zero/overlap.hpp"
 #include "zero/param_views.hpp"
 #include "zero/staging.hpp"
 #include "zero/state.hpp"
@@ -24,15 +26,15 @@ struct ZeroConfig {
     ZeroOptions options;
     int64_t idle_timeout_ms = UJOIN_NEVER;
     int64_t consolidate_timeout_ms = 0; ///< as in an option struct
+    /// Of the reducer that makes the steps; none: step() does.
+    std::optional<std::vector<GradParam>> reduced;
 };
 
 /// An optimizer whose state is sharded over a group.
-class Zero : public std::enable_shared_from_this<Zero> {
+class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
   public:
     /// One without parameters; concerns this process alone.
     Zero(std::shared_ptr<Group> group, ZeroConfig config, Release release);
-    Zero(const Zero &) = delete;
-    Zero &operator=(const Zero &) = delete;
 
     /// The participant of a join context. It does not keep the optimizer: the program's memory is free when that goes.
     const std::shared_ptr<Joinable> &joinable();
@@ -46,6 +48,9 @@ class Zero : public std::enable_shared_from_this<Zero> {
                       std::shared_ptr<optim::Scaler> scaler = nullptr, double *out_norm = nullptr);
     /// A step for the others' sake, by a rank that has joined.
     void shadow_step();
+    void check_step() override;
+    std::shared_ptr<Work> step_bucket(const std::vector<size_t> &params) override;
+    std::optional<Error> end_step(std::optional<Error> failure) override;
     /// UJOIN_SKIPPED: a gradient is not finite.
     ujoin_status clip_gradients(double max_norm, double norm_type, double *out_norm);
 
@@ -82,10 +87,16 @@ class Zero : public std::enable_shared_from_this<Zero> {
     StepPlan agree_on_plan(const StepPlan &mine, bool shadow);
     void compare_values();
     double measure(double norm_type, uint32_t digest);
-    void update(const Factors &factors);
+    void update(const Factors &factors, const std::vector<bool> *chosen = nullptr);
     void update_param(size_t index, const Factors &factors);
     void update_and_sync(const StepPlan &plan, const Factors &factors);
+    static OpArgs share_op(const Share &share, uint32_t digest);
     uint32_t digest(const StepPlan &plan) const;
+
+    // And of one within a reducer's iteration (overlap.cpp).
+    void begin_step(std::vector<bool> &chosen);
+    void attempt_update(const std::vector<bool> &chosen);
+    void check_own_steps(const char *what) const;
 
     Release release_; ///< first, hence run last
     std::shared_ptr<Group> group_;
@@ -93,6 +104,7 @@ class Zero : public std::enable_shared_from_this<Zero> {
     std::shared_ptr<Joinable> joinable_;
     ParamViews views_;
     Layout layout_;
+    std::optional<Overlap> overlap_;
     std::vector<ParamState> states_;        ///< by parameter; those that other ranks own stay empty
     std::vector<double> parts_;             ///< of a norm, by piece
     std::shared_ptr<optim::Scaler> scaler_; ///< of the last step that had one

@@ -211,11 +211,11 @@ TEST(ZeroViewRanges, Z_40_what_lies_side_by_side_is_sent_as_one_range) {
             ujoin::Layout layout(rule, options, ujoin_group_rank(group), 3);
             layout =
                 layout.with_group(ujoin::read_params(params.data(), params.size(), {}), ujoin::optim::default_hyper(*rule));
-            EXPECT_GT(layout.segments.size(), 3U);
+            EXPECT_GT(layout.share.segments.size(), 3U);
             const ujoin::ParamViews::Block block = ujoin::ParamViews::place(layout, 0);
-            ASSERT_EQ(layout.segments.size(), 1U);
-            EXPECT_EQ(layout.segments[0].data, block.begin());
-            EXPECT_EQ(layout.segments[0].bytes, block.bytes());
+            ASSERT_EQ(layout.share.segments.size(), 1U);
+            EXPECT_EQ(layout.share.segments[0].data, block.begin());
+            EXPECT_EQ(layout.share.segments[0].bytes, block.bytes());
         }
     });
 }

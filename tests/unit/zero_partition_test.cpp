@@ -187,12 +187,12 @@ TEST(ZeroPartition, parameters_of_a_flat_array_are_one_segment) {
     const std::shared_ptr<const optim::Rule> rule = optim::shared_rule(UJOIN_OPTIMIZER_SGD);
     Layout layout(rule, {}, 0, 2);
     layout = layout.with_group({param("a", flat.data(), 6), param("b", flat.data() + 6, 6)}, optim::default_hyper(*rule));
-    EXPECT_EQ(layout.segments.size(), 1U); // rank 0's and rank 1's part lie next to each other
-    EXPECT_EQ(layout.offsets, (std::vector<size_t>{0, 24, 48}));
+    EXPECT_EQ(layout.share.segments.size(), 1U); // rank 0's and rank 1's part lie next to each other
+    EXPECT_EQ(layout.share.offsets, (std::vector<size_t>{0, 24, 48}));
     layout = layout.with_group({param("c", other.data(), 5)}, optim::default_hyper(*rule));
-    EXPECT_EQ(layout.segments.size(), 3U); // c comes between them
-    EXPECT_EQ(layout.offsets, (std::vector<size_t>{0, 44, 68}));
-    EXPECT_EQ(layout.segments[1].data, other.data());
+    EXPECT_EQ(layout.share.segments.size(), 3U); // c comes between them
+    EXPECT_EQ(layout.share.offsets, (std::vector<size_t>{0, 44, 68}));
+    EXPECT_EQ(layout.share.segments[1].data, other.data());
 }
 
 TEST(ZeroPartition, ranks_without_a_shard_have_empty_parts) {
@@ -201,7 +201,7 @@ TEST(ZeroPartition, ranks_without_a_shard_have_empty_parts) {
     const Layout layout =
         Layout(rule, {}, 3, 4)
             .with_group({param("a", data.data(), 1), param("b", data.data() + 1, 1)}, optim::default_hyper(*rule));
-    EXPECT_EQ(layout.offsets, (std::vector<size_t>{0, 4, 8, 8, 8}));
+    EXPECT_EQ(layout.share.offsets, (std::vector<size_t>{0, 4, 8, 8, 8}));
     EXPECT_FALSE(layout.owns(0));
 }
 

@@ -379,3 +379,53 @@ def test_pytorchs_momentum_goes_on(alone: ujoin.Group) -> None:
     )
     opt.step()
     np.testing.assert_allclose(w, [1 - 0.19, 2 - 0.19], rtol=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["adamw", Rule("own", lambda args: descend(args))])
+def test_a_reducer_makes_the_steps(rule: Any) -> None:
+    def body(group: ujoin.Group) -> None:
+        def train(overlap: bool) -> dict[str, Any]:
+            params, grads = model()
+            ddp = ujoin.DistributedDataParallel(params, grads, group=group, bucket_bytes=16)
+            opt = ujoin.ZeroRedundancyOptimizer(params, rule, grads=grads, group=group, ddp=ddp if overlap else None)
+            if overlap:
+                with pytest.raises(ujoin.StateError, match=r"options\.ddp"):
+                    opt.step()
+                del opt  # the reducer holds it
+            with ujoin.Join([ddp] if overlap else [ddp, opt]):
+                for step in range(2 + group.rank):
+                    with ddp.iteration():
+                        for name, grad in grads.items():
+                            grad.reshape(-1)[:] = gradients(name, step + group.rank) + params[name].reshape(-1)
+                            ddp.ready(name)
+                    if not overlap:
+                        opt.step()
+            return params
+
+        apart, overlapped = train(False), train(True)
+        for name, value in apart.items():
+            assert overlapped[name].tolist() == value.tolist()
+            assert value.tolist() != model()[0][name].tolist()
+        group.close()
+
+    on_ranks(2, body)
+
+
+def descend(args: RuleArgs) -> None:
+    np.asarray(args.data)[:] -= 0.1 * np.asarray(args.grad)
+
+
+def test_a_rule_that_raises_in_a_reducers_iteration(alone: ujoin.Group) -> None:
+    def fails(args: RuleArgs) -> None:
+        raise KeyError("lost")
+
+    w, g = np.ones(2), np.ones(2)
+    ddp = ujoin.DistributedDataParallel([w], [g], group=alone)
+    opt = ujoin.ZeroRedundancyOptimizer([w], Rule("own", fails), grads=[g], group=alone, ddp=ddp)
+    ddp.forward()
+    ddp.ready(0)
+    with pytest.raises((KeyError, ujoin.CallbackError), match="lost"):
+        ddp.finish()
+    with pytest.raises(ujoin.StateError, match="half-way"):
+        ddp.forward()
+    del opt

@@ -305,6 +305,7 @@ static void print_ujoin_zero_options(void) {
     FIELD(ujoin_zero_options, consolidate_timeout_ms);
     FIELD(ujoin_zero_options, bucket_view);
     FIELD(ujoin_zero_options, reserved);
+    FIELD(ujoin_zero_options, ddp);
 }
 static void print_ujoin_step_options(void) {
     TYPE("ujoin_step_options", ujoin_step_options);

@@ -632,11 +632,12 @@ ujoin_status DDPReport(ujoin_ddp *ddp, void *facts, void *numbers) {
 
 /* --------------------------------------------------------------------------------------------------------------- zero */
 /* facts of the options: idle time-out, seed, balance trainable, no master copy, stochastic rounding, partition, time-out of
- * consolidation, bucket view, rule per tensor. rule_user 0: none of the program's own; its hyper-parameters are in their
+ * consolidation, bucket view, rule per tensor. ddp may be NULL. rule_user 0: none of the program's own; its hyper-parameters are in their
  * order. The rule is owned from here on. */
 ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const void *names, void *data, void *grad,
                         const void *facts, const void *shapes, const void *hyper_names, const void *hyper_values,
-                        size_t hyper_count, const void *options, const char *rule_name, const void *state_names,
+                        size_t hyper_count, const void *options, ujoin_ddp *ddp, const char *rule_name,
+                        const void *state_names,
                         size_t state_count, const void *rule_hyper_names, const void *rule_hyper_values,
                         size_t rule_hyper_count, int has_init, uintptr_t rule_user, uintptr_t release_handle, void *call,
                         void *out) {
@@ -669,7 +670,8 @@ ujoin_status ZeroCreate(ujoin_group *group, int optimizer, size_t count, const v
                                 .stochastic_rounding = (int32_t)o[4],
                                 .partition = (int32_t)o[5],
                                 .consolidate_timeout_ms = o[6],
-                                .bucket_view = (int32_t)o[7]};
+                                .bucket_view = (int32_t)o[7],
+                                .ddp = ddp};
     int ready = params && hyper && rule_hyper && states;
     if (!ready) {
         release((void *)release_handle);
@@ -1709,7 +1711,7 @@ long long _wrap_DDPReport_cujoin(ujoin_ddp *_swig_go_0, void *_swig_go_1, void *
 }
 
 
-long long _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, void *_swig_go_7, void *_swig_go_8, void *_swig_go_9, long long _swig_go_10, void *_swig_go_11, _gostring_ _swig_go_12, void *_swig_go_13, long long _swig_go_14, void *_swig_go_15, void *_swig_go_16, long long _swig_go_17, intgo _swig_go_18, long long _swig_go_19, long long _swig_go_20, void *_swig_go_21, void *_swig_go_22) {
+long long _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, long long _swig_go_2, void *_swig_go_3, void *_swig_go_4, void *_swig_go_5, void *_swig_go_6, void *_swig_go_7, void *_swig_go_8, void *_swig_go_9, long long _swig_go_10, void *_swig_go_11, ujoin_ddp *_swig_go_12, _gostring_ _swig_go_13, void *_swig_go_14, long long _swig_go_15, void *_swig_go_16, void *_swig_go_17, long long _swig_go_18, intgo _swig_go_19, long long _swig_go_20, long long _swig_go_21, void *_swig_go_22, void *_swig_go_23) {
   ujoin_group *arg1 = 0 ;
   int arg2 ;
   size_t arg3 ;
@@ -1722,18 +1724,19 @@ long long _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, lon
   void *arg10 = 0 ;
   size_t arg11 ;
   void *arg12 = 0 ;
-  char *arg13 = 0 ;
-  void *arg14 = 0 ;
-  size_t arg15 ;
-  void *arg16 = 0 ;
+  ujoin_ddp *arg13 = 0 ;
+  char *arg14 = 0 ;
+  void *arg15 = 0 ;
+  size_t arg16 ;
   void *arg17 = 0 ;
-  size_t arg18 ;
-  int arg19 ;
-  uintptr_t arg20 ;
+  void *arg18 = 0 ;
+  size_t arg19 ;
+  int arg20 ;
   uintptr_t arg21 ;
-  void *arg22 = 0 ;
+  uintptr_t arg22 ;
   void *arg23 = 0 ;
-  char *temp13 ;
+  void *arg24 = 0 ;
+  char *temp14 ;
   ujoin_status result;
   long long _swig_go_result;
   
@@ -1749,26 +1752,27 @@ long long _wrap_ZeroCreate_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, lon
   arg10 = *(void **)&_swig_go_9; 
   arg11 = (size_t)_swig_go_10; 
   arg12 = *(void **)&_swig_go_11; 
+  arg13 = *(ujoin_ddp **)&_swig_go_12; 
   
-  temp13 = (char *)malloc(_swig_go_12.n + 1);
-  memcpy(temp13, _swig_go_12.p, _swig_go_12.n);
-  temp13[_swig_go_12.n] = '\0';
-  arg13 = (char *)temp13;
+  temp14 = (char *)malloc(_swig_go_13.n + 1);
+  memcpy(temp14, _swig_go_13.p, _swig_go_13.n);
+  temp14[_swig_go_13.n] = '\0';
+  arg14 = (char *)temp14;
   
-  arg14 = *(void **)&_swig_go_13; 
-  arg15 = (size_t)_swig_go_14; 
-  arg16 = *(void **)&_swig_go_15; 
+  arg15 = *(void **)&_swig_go_14; 
+  arg16 = (size_t)_swig_go_15; 
   arg17 = *(void **)&_swig_go_16; 
-  arg18 = (size_t)_swig_go_17; 
-  arg19 = (int)_swig_go_18; 
-  arg20 = (uintptr_t)_swig_go_19; 
+  arg18 = *(void **)&_swig_go_17; 
+  arg19 = (size_t)_swig_go_18; 
+  arg20 = (int)_swig_go_19; 
   arg21 = (uintptr_t)_swig_go_20; 
-  arg22 = *(void **)&_swig_go_21; 
+  arg22 = (uintptr_t)_swig_go_21; 
   arg23 = *(void **)&_swig_go_22; 
+  arg24 = *(void **)&_swig_go_23; 
   
-  result = (ujoin_status)ZeroCreate(arg1,arg2,arg3,(void const *)arg4,arg5,arg6,(void const *)arg7,(void const *)arg8,(void const *)arg9,(void const *)arg10,arg11,(void const *)arg12,(char const *)arg13,(void const *)arg14,arg15,(void const *)arg16,(void const *)arg17,arg18,arg19,arg20,arg21,arg22,arg23);
+  result = (ujoin_status)ZeroCreate(arg1,arg2,arg3,(void const *)arg4,arg5,arg6,(void const *)arg7,(void const *)arg8,(void const *)arg9,(void const *)arg10,arg11,(void const *)arg12,arg13,(char const *)arg14,(void const *)arg15,arg16,(void const *)arg17,(void const *)arg18,arg19,arg20,arg21,arg22,arg23,arg24);
   _swig_go_result = box(result, 0); 
-  free((char *)arg13); 
+  free((char *)arg14); 
   return _swig_go_result;
 }
 

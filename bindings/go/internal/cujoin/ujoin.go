@@ -254,7 +254,7 @@ extern swig_type_71 _wrap_DDPSetBufferHook_cujoin(uintptr_t arg1, swig_intgo arg
 extern void _wrap_DDPGradient_cujoin(uintptr_t arg1, swig_type_74 arg2, swig_voidp arg3);
 extern swig_type_75 _wrap_DDPUsed_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_76 arg3);
 extern swig_type_77 _wrap_DDPReport_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_78 _wrap_ZeroCreate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_79 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_voidp arg10, swig_type_80 arg11, swig_voidp arg12, swig_type_81 arg13, swig_voidp arg14, swig_type_82 arg15, swig_voidp arg16, swig_voidp arg17, swig_type_83 arg18, swig_intgo arg19, swig_type_84 arg20, swig_type_85 arg21, swig_voidp arg22, swig_voidp arg23);
+extern swig_type_78 _wrap_ZeroCreate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_79 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_voidp arg10, swig_type_80 arg11, swig_voidp arg12, uintptr_t arg13, swig_type_81 arg14, swig_voidp arg15, swig_type_82 arg16, swig_voidp arg17, swig_voidp arg18, swig_type_83 arg19, swig_intgo arg20, swig_type_84 arg21, swig_type_85 arg22, swig_voidp arg23, swig_voidp arg24);
 extern swig_type_86 _wrap_ZeroAddParamGroup_cujoin(uintptr_t arg1, swig_type_87 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_type_88 arg10, swig_voidp arg11);
 extern void _wrap_ZeroParamData_cujoin(uintptr_t arg1, swig_type_89 arg2, swig_voidp arg3);
 extern swig_type_90 _wrap_ZeroStep_cujoin(uintptr_t arg1, swig_type_91 arg2, uintptr_t arg3, swig_voidp arg4, swig_intgo arg5, swig_voidp arg6, swig_voidp arg7);
@@ -816,7 +816,7 @@ func DDPReport(arg1 uintptr, arg2 unsafe.Pointer, arg3 unsafe.Pointer) (_swig_re
 	return swig_r_1
 }
 
-func ZeroCreate(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 unsafe.Pointer, arg9 unsafe.Pointer, arg10 unsafe.Pointer, arg11 int64, arg12 unsafe.Pointer, arg13 string, arg14 unsafe.Pointer, arg15 int64, arg16 unsafe.Pointer, arg17 unsafe.Pointer, arg18 int64, arg19 int, arg20 uint64, arg21 uint64, arg22 unsafe.Pointer, arg23 unsafe.Pointer) (_swig_ret *Failure) {
+func ZeroCreate(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 unsafe.Pointer, arg9 unsafe.Pointer, arg10 unsafe.Pointer, arg11 int64, arg12 unsafe.Pointer, arg13 uintptr, arg14 string, arg15 unsafe.Pointer, arg16 int64, arg17 unsafe.Pointer, arg18 unsafe.Pointer, arg19 int64, arg20 int, arg21 uint64, arg22 uint64, arg23 unsafe.Pointer, arg24 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -841,9 +841,10 @@ func ZeroCreate(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer, arg5 un
 	_swig_i_20 := arg21
 	_swig_i_21 := arg22
 	_swig_i_22 := arg23
-	swig_r = (uint64)(C._wrap_ZeroCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_79(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_type_80(_swig_i_10), C.swig_voidp(_swig_i_11), *(*C.swig_type_81)(unsafe.Pointer(&_swig_i_12)), C.swig_voidp(_swig_i_13), C.swig_type_82(_swig_i_14), C.swig_voidp(_swig_i_15), C.swig_voidp(_swig_i_16), C.swig_type_83(_swig_i_17), C.swig_intgo(_swig_i_18), C.swig_type_84(_swig_i_19), C.swig_type_85(_swig_i_20), C.swig_voidp(_swig_i_21), C.swig_voidp(_swig_i_22)))
+	_swig_i_23 := arg24
+	swig_r = (uint64)(C._wrap_ZeroCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_79(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_type_80(_swig_i_10), C.swig_voidp(_swig_i_11), C.uintptr_t(_swig_i_12), *(*C.swig_type_81)(unsafe.Pointer(&_swig_i_13)), C.swig_voidp(_swig_i_14), C.swig_type_82(_swig_i_15), C.swig_voidp(_swig_i_16), C.swig_voidp(_swig_i_17), C.swig_type_83(_swig_i_18), C.swig_intgo(_swig_i_19), C.swig_type_84(_swig_i_20), C.swig_type_85(_swig_i_21), C.swig_voidp(_swig_i_22), C.swig_voidp(_swig_i_23)))
 	if Swig_escape_always_false {
-		Swig_escape_val = arg13
+		Swig_escape_val = arg14
 	}
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 

@@ -133,6 +133,7 @@ def zero_create(
     partition: int,
     consolidate_timeout_ms: int,
     bucket_view: bool,
+    ddp: Handle | None,
     params: Params,
 ) -> Handle: ...
 def zero_joinable(zero: Handle) -> Handle: ...

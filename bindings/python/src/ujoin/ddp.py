@@ -140,6 +140,7 @@ class DistributedDataParallel(Joinable):
             for index, (_, array, grad, flags) in enumerate(quads)
             if not flags
         }
+        self._optimizer: Joinable | None = None  # that it steps
         remember(self)
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
@@ -165,7 +166,7 @@ class DistributedDataParallel(Joinable):
         _ujoin.ujoin_ddp_ready(self._handle, parameter)
 
     def finish(self) -> None:
-        """Ends an iteration: waits for the reductions."""
+        """Ends an iteration: waits for the reductions, and for the step of an optimizer that was made with this object."""
         _ujoin.ujoin_ddp_finish(self._handle)
 
     @contextlib.contextmanager

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from . import _ujoin
+from .ddp import DistributedDataParallel
 from .errors import invalid
 from .group import Group, process_group
 from .join import Joinable, JoinHook
@@ -163,6 +164,9 @@ class ZeroRedundancyOptimizer(Joinable):
     `partition`: whole parameters, as PyTorch has it, or "elements". `parameters_as_bucket_view`: parameters move into the
     library's memory, side by side; `param_data` tells where, and holds it. `consolidate_timeout`: of
     `consolidate_state_dict`, without progress (None: the group's).
+
+    `ddp`: the reducer of the same gradients makes the steps. Each of its iterations that synchronises ends with one, bucket
+    by bucket while later buckets are reduced, with the bits that `step` would have; `step` and `clip_grad_norm` are refused.
     """
 
     def __init__(
@@ -181,6 +185,7 @@ class ZeroRedundancyOptimizer(Joinable):
         partition: Partition | str = Partition.PARAMETERS,
         parameters_as_bucket_view: bool = False,
         consolidate_timeout: Timeout = None,
+        ddp: DistributedDataParallel | None = None,
         **defaults: float | tuple[float, float],
     ) -> None:
         own_rule = optimizer_class if isinstance(optimizer_class, Rule) else None
@@ -207,6 +212,7 @@ class ZeroRedundancyOptimizer(Joinable):
             choose(Partition, partition),
             limit(consolidate_timeout),
             parameters_as_bucket_view,
+            None if ddp is None else ddp._handle,
             flagged(triples, first.get("frozen", ()), _ujoin.UJOIN_PARAM_FROZEN, "ZeroRedundancyOptimizer"),
         )
         self._joinable = _ujoin.zero_joinable(self._handle)
@@ -214,6 +220,8 @@ class ZeroRedundancyOptimizer(Joinable):
         self.hyper_names = tuple(_names(self._handle))
         for more in others:
             self.add_param_group(more)
+        if ddp is not None:
+            ddp._optimizer = self  # which steps as long as the reducer lives, whoever else holds it
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """Does nothing here: the library shadows an optimizer itself."""

@@ -373,6 +373,7 @@ fn main() {
     field("ujoin_zero_options.reserved", offset_of!(ujoin_zero_options, reserved), |s: &ujoin_zero_options| {
         &s.reserved
     });
+    field("ujoin_zero_options.ddp", offset_of!(ujoin_zero_options, ddp), |s: &ujoin_zero_options| &s.ddp);
     kind::<ujoin_step_options>("ujoin_step_options");
     field("ujoin_step_options.size", offset_of!(ujoin_step_options, size), |s: &ujoin_step_options| &s.size);
     field("ujoin_step_options.closure", offset_of!(ujoin_step_options, closure), |s: &ujoin_step_options| &s.closure);

@@ -976,8 +976,8 @@ impl Default for ujoin_rule_args {
     }
 }
 
-/// One update, or the first filling of the state. Runs on the thread that is in zero_step, or in ujoin_ctx_finish
-/// for a rank that has joined, one parameter after the other.
+/// One update, or the first filling of the state. Runs on the thread that is in zero_step (with options.ddp in
+/// ujoin_ddp_finish), or in ujoin_ctx_finish for a rank that has joined, one parameter after the other.
 pub type ujoin_rule_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, args: *const ujoin_rule_args) -> ujoin_status>;
 
@@ -1059,6 +1059,8 @@ pub struct ujoin_zero_options {
     /// parameters move into the library's memory, side by side: see zero_param_data
     pub bucket_view: i32,
     pub reserved: i32,
+    /// overlap: this reducer of the gradients makes the steps, in ujoin_ddp_finish: see zero_create
+    pub ddp: *mut ujoin_ddp,
 }
 impl ujoin_zero_options {
     /// All zero, but for `size`: every field has its default.
@@ -1079,6 +1081,7 @@ impl ujoin_zero_options {
             consolidate_timeout_ms: 0,
             bucket_view: 0,
             reserved: 0,
+            ddp: core::ptr::null_mut(),
         }
     }
 }
@@ -2191,7 +2194,8 @@ unsafe extern "C" {
     /// Ends an iteration: waits for the reductions; gradients then hold the divided sum on every rank, also on joined
     /// ones. With find_unused or static_graph a gradient that no rank used since the last synchronised iteration is
     /// left alone, one that others used counts as zeros here. Without sync nothing is reduced. Runs comm and buffer
-    /// hooks. UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks
+    /// hooks, and the step of an optimizer that was made with this reducer (ujoin_zero_options.ddp), whose errors it
+    /// returns. UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks
     /// disagree on how many iterations they accumulated, or on hooks.
     ///
     /// `@collective` `@blocking` since 0.1
@@ -2253,7 +2257,18 @@ unsafe extern "C" {
     /// from sizes and order alone (see ujoin_partition); the ranks check that they agree. UJOIN_E_INVALID: no
     /// parameters, two with one name, an unknown hyper-parameter (the known ones are listed). UJOIN_E_UNSUPPORTED:
     /// UJOIN_PARTITION_ELEMENTS with a rule that needs whole parameters. UJOIN_E_MISMATCH: ranks differ. With
-    /// UJOIN_DEBUG=detail each step compares the parameters' values on all ranks before it begins.
+    /// UJOIN_DEBUG=detail each step compares the parameters' values on all ranks before it begins. With options.ddp
+    /// the steps are part of the reducer's iterations: ujoin_ddp_finish updates the parameters of each bucket when it
+    /// is reduced, while later ones still are, and shares them while the next ones are updated. Every synchronised
+    /// iteration makes one step, the first included, with the bits of a finish and a zero_step after it; also for a
+    /// rank that has joined, where the context has the reducer (the optimizer may be in it too). Who owns what does
+    /// not depend on buckets. Parameters are not written before finish. Each one that is trained must have the name,
+    /// the number of elements and the gradient of one of the reducer's (UJOIN_E_INVALID, also later from
+    /// zero_set_gradient, zero_set_frozen and zero_add_param_group); the group is the reducer's. One optimizer for a
+    /// reducer, made and destroyed between iterations (UJOIN_E_STATE). What must see all gradients before the first
+    /// update is not possible: zero_step and zero_clip_grad_norm, hence closures, clipping, loss scales and skipped
+    /// steps, are UJOIN_E_STATE. An error in an update or in what follows it breaks the optimizer as one of zero_step
+    /// does, and is that of ujoin_ddp_finish. Destroyed, it leaves a reducer that only reduces.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_create(

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::callback;
 use crate::error::check;
-use crate::handle::{Handle, Raw};
+use crate::handle::{Entered, Handle, Raw};
 use crate::hook::{BufferTime, CommHook};
 use crate::join::Joinable;
-use crate::params::{For, Hold, Keeper, ParamSet, Params};
+use crate::params::{For, Hold, HoldValues, Keeper, ParamSet, Params};
 use crate::scaler::RawScaler;
 use crate::text::{limit_ms, maybe_rank, rank_to_c};
-use crate::{Element, Error, ErrorKind, Group, Result};
+use crate::{zero, Element, Error, ErrorKind, Group, Result};
 use std::ffi::CStr;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use ujoin_sys as sys;
 
@@ -181,6 +181,8 @@ pub(crate) struct Borrowed {
     /// Those that are not ready at the end of an iteration are unused.
     may_lack: bool,
     iterating: AtomicBool,
+    /// Of the optimizer that it steps.
+    stepped: Mutex<Weak<zero::Borrowed>>,
     /// Of gradients that lie in another reducer's memory.
     _keepers: Vec<Keeper>,
 }
@@ -199,7 +201,8 @@ impl Borrowed {
         let _keepers = sets.iter().flat_map(|set| set.keepers()).collect();
         sets.iter().for_each(|set| set.pin());
         let (lent, iterating) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { sets, buffers, places, lent, reduced, may_lack, iterating, _keepers }
+        let stepped = Mutex::default();
+        Self { sets, buffers, places, lent, reduced, may_lack, iterating, stepped, _keepers }
     }
 
     /// Lends a gradient; false if it is lent already or there is none, which the library has its own words for.
@@ -248,7 +251,13 @@ impl Borrowed {
     }
 
     fn all_sets(&self) -> Vec<Arc<ParamSet>> {
-        self.sets.iter().chain(&self.buffers).cloned().collect()
+        self.sets.iter().chain(&self.buffers).chain(self.stepped().iter()).cloned().collect()
+    }
+
+    /// Whose values the end of an iteration may write.
+    fn stepped(&self) -> Arc<[Arc<ParamSet>]> {
+        let optimizer = self.stepped.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        optimizer.map_or_else(|| [].into(), |optimizer| optimizer.sets())
     }
 }
 
@@ -333,15 +342,17 @@ impl Ddp {
         ReadyCaller { ddp: self.handle.shared(), memory: &self.memory }.ready(index)
     }
 
-    /// Ends an iteration: waits for the reductions. [`State`](crate::ErrorKind::State): a gradient is not ready (listed).
-    /// A panic in the program's hook goes on here.
+    /// Ends an iteration: waits for the reductions, and for the step of an optimizer that was made with
+    /// [`ZeroBuilder::ddp`](crate::ZeroBuilder::ddp). [`State`](crate::ErrorKind::State): a gradient is not ready (listed).
+    /// A panic in the program's hook or rule goes on here.
     pub fn finish(&self) -> Result<()> {
         let (call, hold) = (self.handle.enter()?, Hold::take(&self.memory.buffers)?);
+        let values = HoldValues::take(&self.memory.stepped())?;
         let all_ready = self.memory.all_lent();
         let newly = self.memory.lend_rest()?;
-        // SAFETY: one call at a time; buffers and gradients are the library's meanwhile.
+        // SAFETY: one call at a time; buffers, gradients and what an optimizer updates are the library's meanwhile.
         let status = unsafe { sys::ujoin_ddp_finish(call.raw()) };
-        drop(hold);
+        drop((hold, values));
         // With all gradients ready the iteration is over, whatever the result. Else they may be in flight still.
         if status >= 0 || all_ready {
             self.memory.take_all_back();
@@ -415,6 +426,16 @@ impl Ddp {
             rebuilt: report.rebuilt != 0,
             joined_uneven: report.joined_uneven != 0,
         })
+    }
+
+    /// A call of the library's that attaches an optimizer.
+    pub(crate) fn enter(&self) -> Result<Entered<'_, sys::ujoin_ddp>> {
+        self.handle.enter()
+    }
+
+    /// The end of an iteration updates these from now on, as long as they are there.
+    pub(crate) fn now_steps(&self, optimizer: &Arc<zero::Borrowed>) {
+        *self.memory.stepped.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(optimizer);
     }
 
     /// The reducer as a participant of a join context.

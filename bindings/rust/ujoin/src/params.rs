@@ -413,7 +413,7 @@ impl ParamSet {
         }
         self.users.fetch_sub(1, Ordering::Release);
         Err(match memory.word.load(Ordering::Relaxed) {
-            LENT => "it is being reduced: `ready` was called, the iteration has not ended",
+            LENT => "it is being reduced or updated: the iteration has not ended",
             WRITER => "it is being written through a RefMut",
             _ => "it is being read through a Ref",
         })
@@ -439,6 +439,22 @@ impl ParamSet {
         if let Some(grad) = &self.tensors[index].grad {
             self.release(grad, Use::Lend);
         }
+    }
+
+    /// Lends the values of all parameters until `take_back_values`.
+    pub(crate) fn lend_values(&self) -> Result<()> {
+        for (index, tensor) in self.tensors.iter().enumerate() {
+            if let Err(why) = self.lease(&tensor.value, Use::Lend) {
+                self.tensors[..index].iter().for_each(|t| self.release(&t.value, Use::Lend));
+                let text = format!("parameter {:?} cannot be updated: {why}", tensor.name);
+                return Err(Error::new(ErrorKind::State, text));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn take_back_values(&self) {
+        self.tensors.iter().for_each(|tensor| self.release(&tensor.value, Use::Lend));
     }
 
     fn take_all(&self) -> Result<()> {
@@ -550,6 +566,26 @@ impl<'a> Hold<'a> {
     pub(crate) fn take(sets: &'a [Arc<ParamSet>]) -> Result<Self> {
         take_each(sets)?;
         Ok(Self { sets })
+    }
+}
+
+/// While it lives a call of the library uses the values of these sets, and nobody else.
+pub(crate) struct HoldValues(Vec<Arc<ParamSet>>);
+
+impl HoldValues {
+    pub(crate) fn take(sets: &[Arc<ParamSet>]) -> Result<Self> {
+        let mut held = Self(Vec::new());
+        for set in sets {
+            set.lend_values()?;
+            held.0.push(Arc::clone(set));
+        }
+        Ok(held)
+    }
+}
+
+impl Drop for HoldValues {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|set| set.take_back_values());
     }
 }
 

@@ -9,7 +9,7 @@ use crate::params::{For, Hold, Keeper, ParamSet, Params};
 use crate::rule::{Rule, RuleInC};
 use crate::scaler::{RawScaler, Scaler};
 use crate::text::{from_c, limit_ms, maybe_rank, path_to_c, rank_or_all, rank_to_c, to_c};
-use crate::{Element, Error, ErrorKind, Group, Result, State};
+use crate::{Ddp, Element, Error, ErrorKind, Group, Result, State};
 use std::ffi::{c_void, CStr, CString};
 use std::path::Path;
 use std::ptr;
@@ -259,10 +259,11 @@ pub struct ZeroBuilder<'g> {
     custom: Option<Rule>,
     hyper: Vec<(&'static str, f64)>,
     sets: Vec<Arc<ParamSet>>,
+    ddp: Option<&'g Ddp>,
     options: sys::ujoin_zero_options,
 }
 
-impl ZeroBuilder<'_> {
+impl<'g> ZeroBuilder<'g> {
     /// The parameters of the first param group, of any floating-point type; may be repeated.
     pub fn params<E: Element>(mut self, params: &Params<E>) -> Self {
         self.sets.push(Arc::clone(&params.set));
@@ -320,9 +321,18 @@ impl ZeroBuilder<'_> {
         self
     }
 
+    /// The reducer of the same gradients makes the steps: each of its synchronised iterations ends with one in
+    /// [`Ddp::finish`], bucket by bucket while later buckets are reduced, with the bits that [`Zero::step`] would have. That
+    /// and clipping are refused then. The optimizer is dropped between iterations.
+    pub fn ddp(mut self, ddp: &'g Ddp) -> Self {
+        self.ddp = Some(ddp);
+        self
+    }
+
     /// The optimizer; the ranks check that they agree. Collective, blocking.
     pub fn build(self) -> Result<Zero> {
         let group = self.group.0.enter()?;
+        let ddp = self.ddp.map(Ddp::enter).transpose()?;
         let hold = Hold::take(&self.sets)?;
         let memory = Arc::new(Borrowed::new(&self.sets));
         let params = all_to_c(&self.sets);
@@ -335,12 +345,14 @@ impl ZeroBuilder<'_> {
             rule: rule.as_ref().map_or(ptr::null(), |rule| rule),
             release: Some(callback::drop_arc::<Borrowed>),
             release_data: callback::share(&memory),
+            ddp: ddp.as_ref().map_or(ptr::null_mut(), |ddp| ddp.raw()),
             ..self.options
         };
         let mut out = ptr::null_mut();
         // SAFETY: the library's shares keep parameters and rule until its notice, also if the call fails.
         check(unsafe { sys::zero_create(group.raw(), self.rule, params.as_ptr(), params.len(), &options, &mut out) })?;
         drop(hold);
+        self.ddp.iter().for_each(|ddp| ddp.now_steps(&memory));
         Ok(Zero { handle: Handle::adopt(out), memory })
     }
 }
@@ -356,7 +368,7 @@ fn hyper_to_c(hyper: &[(&str, f64)]) -> Result<(Vec<CString>, Vec<sys::ujoin_hyp
 }
 
 /// All parameters of an optimizer, of its later param groups too.
-struct Borrowed(Mutex<Now>);
+pub(crate) struct Borrowed(Mutex<Now>);
 
 struct Now {
     sets: Arc<[Arc<ParamSet>]>,
@@ -377,7 +389,7 @@ impl Borrowed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sets(&self) -> Arc<[Arc<ParamSet>]> {
+    pub(crate) fn sets(&self) -> Arc<[Arc<ParamSet>]> {
         Arc::clone(&self.now().sets)
     }
 
@@ -536,7 +548,7 @@ impl Zero {
     pub fn builder(group: &Group, rule: impl Hyper) -> ZeroBuilder<'_> {
         fn begin<R: sealed::Rule>(group: &Group, rule: R) -> ZeroBuilder<'_> {
             let (hyper, sets, options) = (rule.pairs(), Vec::new(), Default::default());
-            ZeroBuilder { group, rule: R::RULE, hyper, custom: rule.custom(), sets, options }
+            ZeroBuilder { group, rule: R::RULE, hyper, custom: rule.custom(), sets, ddp: None, options }
         }
         begin(group, rule)
     }

@@ -509,3 +509,47 @@ fn parameters_move_into_the_librarys_memory() {
     let error = opt.state_dict().err().unwrap();
     assert!(error.kind() == ErrorKind::State && error.text().contains("outdated"), "{error}");
 }
+
+#[test]
+fn a_reducer_makes_the_steps() {
+    let _deadline = deadline();
+    ranks(2, |group| {
+        let train = |overlap: bool| {
+            let params = small().build().unwrap();
+            let ddp = Ddp::builder(&group).params(&params).build().unwrap();
+            let builder = Zero::builder(&group, Adam::default()).params(&params);
+            let opt = if overlap { builder.ddp(&ddp) } else { builder }.build().unwrap();
+            for step in 0..3 {
+                let backward = |ready: &ujoin::Ready| {
+                    for index in 0..2 {
+                        let value = params.value(index)[0];
+                        params.grad_mut(index).fill(value + (step + group.rank()) as f32);
+                        ready(index)?;
+                    }
+                    Ok(())
+                };
+                ddp.iteration(1, backward).unwrap();
+                if !overlap {
+                    opt.step().unwrap();
+                }
+            }
+            if overlap {
+                let error = opt.step().unwrap_err();
+                assert!(error.kind() == ErrorKind::State && error.text().contains("options.ddp"), "{error}");
+                ddp.forward(1.0).unwrap();
+                (0..2).for_each(|index| ddp.ready(index).unwrap());
+                let reading = params.value(0);
+                let error = ddp.finish().unwrap_err(); // it would be written
+                assert!(error.kind() == ErrorKind::State && error.text().contains("cannot be updated"), "{error}");
+                drop(reading);
+                let before = params.value(0).to_vec();
+                ddp.finish().unwrap();
+                assert_ne!(params.value(0).to_vec(), before);
+                return before;
+            }
+            let values = params.value(0).to_vec();
+            values
+        };
+        assert_eq!(train(true), train(false));
+    });
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "comm/work.hpp"
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace ujoin {
+
+/// An optimizer that steps within the iterations of a reducer. Per iteration: check_step before anything has happened, then
+/// step_bucket for each bucket in order, end_step. Every rank makes the same calls, shadows too.
+class BucketStep {
+  public:
+    BucketStep() = default;
+    virtual ~BucketStep() = default;
+    BucketStep(const BucketStep &) = delete;
+    BucketStep &operator=(const BucketStep &) = delete;
+    /// Throws if there can be no step.
+    virtual void check_step() = 0;
+    /// The gradients of these parameters (the reducer's indices) are what they will be. The work in flight shares the updated
+    /// values; the reducer waits for it.
+    virtual std::shared_ptr<Work> step_bucket(const std::vector<size_t> &params) = 0;
+    /// Nothing is in flight any more. `failure`: of the iteration; returns it, or what failed in the step.
+    virtual std::optional<Error> end_step(std::optional<Error> failure) = 0;
+};
+
+} // namespace ujoin
