@@ -96,7 +96,10 @@ def test_an_agreed_stop(tmp_path: pathlib.Path) -> None:
         sys.executable,
         args=["-c", TRAINS_UNTIL_STOPPED, tmp_path / "trains"],
         nprocs=2,
-        envs={rank: {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.getpid()} for rank in range(2)},
+        envs={
+            rank: {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.getpid()}
+            for rank in range(2)
+        },
         log_dir=tmp_path / "logs",
         redirects=Std.ALL,
     )
