@@ -82,7 +82,7 @@ with ujoin.Group() as group:
     counter.join_hook = lambda **_: ujoin.JoinHook()
     rounds = 0
     with ujoin.Join([counter]) as join:
-        while not join.stopped:
+        while not join.stopped():
             ujoin.Join.notify_join_context(counter)
             rounds += 1
             pathlib.Path(sys.argv[1]).touch()
@@ -97,14 +97,14 @@ def test_an_agreed_stop(tmp_path: pathlib.Path) -> None:
         args=["-c", TRAINS_UNTIL_STOPPED, tmp_path / "trains"],
         nprocs=2,
         envs={
-            rank: {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.getpid()}
+            rank: {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
             for rank in range(2)
         },
         log_dir=tmp_path / "logs",
         redirects=Std.ALL,
     )
     with job:
-        until(lambda: (tmp_path / "trains").exists())
+        until(lambda: (tmp_path / "trains").exists(), "the workers train")
         job.ask_stop()
         result = job.wait(timeout=DEADLINE)
         assert result is not None, "they stop by themselves"
