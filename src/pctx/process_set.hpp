@@ -96,6 +96,7 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     void open_stdin(size_t index, Files &files, const os::Fd &null);
     void open_call(size_t index, Files &files);
     os::SpawnResult start_worker(size_t index, const os::SpawnRequest &request);
+    void rest();
     void start_warden();
     void attach();
     void attach_streams(size_t index);

@@ -41,13 +41,13 @@ ProcessSet::ProcessSet(JobPlan plan)
 ProcessSet::~ProcessSet() = default;
 
 void ProcessSet::start() {
+    std::unique_lock lock(mutex_); // the keeper gets it once this thread waits below: see rest()
     try {
         os::start_thread("ujoin-keeper", [self = shared_from_this()] { self->keep(); }).detach();
     } catch (...) {
         plan_->files.undo();
         throw;
     }
-    std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return started_ != Started::no; });
     if (start_error_) throw Error(*start_error_);
 }
@@ -85,6 +85,7 @@ void ProcessSet::launch_all() {
         std::scoped_lock lock(mutex_);
         loop_ = std::move(loop);
     }
+    rest();
     start_warden();
     const os::Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
     if (!null) fail_errno(errno, "cannot open /dev/null");
@@ -101,6 +102,12 @@ void ProcessSet::launch_all() {
     }
     loop_->call([this] { attach(); });
     plan_->files.publish();
+}
+
+/// A forked copy of this process has every lock as it was taken in that moment, for ever. Those of the C library are made
+/// good, those of an allocator that replaces its own may not be: so none of the set's threads is at work then.
+void ProcessSet::rest() {
+    if (!plan_->job.function.empty() && plan_->job.start_method == UJOIN_START_FORK) loop_->call([] {});
 }
 
 /// Who holds the workers, if not this process: the helper, or this program itself as a fork server.
