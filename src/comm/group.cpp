@@ -211,15 +211,13 @@ bool Group::step_front(Lock &lock, const Deadline &patience, bool interruptible,
     return ended;
 }
 
-void Group::all_gather_parts(const Memory &recv, const size_t *part_offsets, uint32_t digest, const char *digest_text) {
+void Group::all_gather_parts(const Memory &recv, const size_t *part_offsets, const Deadline &deadline) {
     OpArgs op;
     op.kind = OpKind::all_gather;
     op.count = recv.bytes();
     op.recv = recv;
     op.part_offsets = part_offsets;
-    op.digest = digest;
-    op.digest_text = digest_text;
-    run(op);
+    run(op, deadline);
 }
 
 void Group::broadcast(const Memory &memory, int32_t root) {
@@ -252,13 +250,8 @@ std::vector<std::string> Group::exchange(const std::string &mine, const Deadline
     std::vector<size_t> offsets(ranks + 1);
     for (size_t k = 0; k < ranks; k++) offsets[k + 1] = offsets[k] + sizes[k];
     std::string all(offsets[ranks], '\0');
-    OpArgs parts;
-    parts.kind = OpKind::all_gather;
-    parts.count = all.size();
-    parts.send = Memory(mine.data(), mine.size());
-    parts.recv = Memory(all.data(), all.size());
-    parts.part_offsets = offsets.data();
-    run(parts, deadline);
+    mine.copy(all.data() + offsets[static_cast<size_t>(rank_)], mine.size());
+    all_gather_parts(Memory(all.data(), all.size()), offsets.data(), deadline);
 
     std::vector<std::string> result;
     for (size_t k = 0; k < ranks; k++) result.push_back(all.substr(offsets[k], sizes[k]));

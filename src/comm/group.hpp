@@ -55,8 +55,8 @@ class Group : public std::enable_shared_from_this<Group> {
     std::shared_ptr<Work> submit_idle(const OpArgs &op, int64_t idle_timeout_ms, Release release = {});
 
     // What the library's own parts use; without a deadline they end with the peers' lives.
-    void all_gather_parts(const Memory &recv, const size_t *part_offsets, uint32_t digest = 0,
-                          const char *digest_text = "");
+    /// In place: this rank's part lies where it belongs.
+    void all_gather_parts(const Memory &recv, const size_t *part_offsets, const Deadline &deadline = Deadline::never());
     void broadcast(const Memory &memory, int32_t root);
     void barrier();
     /// Every rank's bytes, by rank; of any size.
