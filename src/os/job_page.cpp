@@ -79,8 +79,8 @@ LauncherPage LauncherPage::find() {
     try {
         const std::shared_ptr<JobWords> words = map_words(memory);
         if (words->id.load(std::memory_order_relaxed) == address.id) page.words_ = words;
-    } catch (
-        const Error &) { // NOLINT(bugprone-empty-catch): another process has the number, and this is some file of its own
+    } catch (const Error &) {
+        return page; // another process has the number, and this is some file of its own
     }
     return page;
 }

@@ -100,13 +100,8 @@ void SignalForwarder::run() {
 
 void SignalForwarder::handle(int signal) {
     if (signal == stop_on_) {
-        if (asked_to_stop_.exchange(true)) {
-            if (!stop_on_ends_) return;
-        } else {
-            std::fprintf(stderr, "ujoin-run: asking the workers to stop after the same round\n");
-            pctx_stop(job_);
-            return;
-        }
+        if (!asked_to_stop_.exchange(true)) return ask_stop();
+        if (!stop_on_ends_) return;
     }
     if (signal == SIGTSTP) return suspend();
     if (signal == SIGCONT) {
@@ -126,6 +121,11 @@ void SignalForwarder::handle(int signal) {
     } else {
         pctx_signal(job_, -1, signal);
     }
+}
+
+void SignalForwarder::ask_stop() {
+    std::fprintf(stderr, "ujoin-run: asking the workers to stop after the same round\n");
+    pctx_stop(job_);
 }
 
 void SignalForwarder::begin_end(int signal) {

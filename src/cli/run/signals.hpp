@@ -35,6 +35,7 @@ class SignalForwarder {
     void run();
     void handle(int signal);
     void suspend();
+    void ask_stop();
     void begin_end(int signal);
 
     const int stop_on_;
