@@ -207,22 +207,31 @@ TEST(ZeroOverlapBroken, hyper_parameters_that_differ_are_found) {
     });
 }
 
-TEST(ZeroOverlapBroken, an_optimizer_that_is_gone_on_one_rank_is_noticed) {
-    harness::on_ranks("local", 2, [](ujoin_group *group, int rank) {
-        Tensors x({3});
+/// A reducer, and an optimizer that may go before it.
+struct Pair {
+    explicit Pair(ujoin_group *group) {
         const std::vector<ujoin_param> params = x.params();
         const ujoin_ddp_options options = ddp_kit::ddp_options();
         ujoin_ddp *made = nullptr;
         ok(ujoin_ddp_create(group, params.data(), params.size(), &options, &made));
-        const ddp_kit::DdpPtr ddp(made);
+        ddp.reset(made);
         ujoin_zero_options with{};
         with.size = sizeof with;
-        with.ddp = ddp.get();
-        ujoin_zero *zero = nullptr;
-        ok(zero_create(group, UJOIN_OPTIMIZER_SGD, params.data(), params.size(), &with, &zero));
-        ddp_kit::ZeroPtr owner(zero);
-        if (rank == 1) owner.reset();
-        EXPECT_EQ(ddp_kit::reduce(ddp.get(), 1), UJOIN_E_MISMATCH);
+        with.ddp = made;
+        ujoin_zero *stepping = nullptr;
+        ok(zero_create(group, UJOIN_OPTIMIZER_SGD, params.data(), params.size(), &with, &stepping));
+        zero.reset(stepping);
+    }
+    Tensors x{{3}};
+    ddp_kit::DdpPtr ddp;
+    ddp_kit::ZeroPtr zero;
+};
+
+TEST(ZeroOverlapBroken, an_optimizer_that_is_gone_on_one_rank_is_noticed) {
+    harness::on_ranks("local", 2, [](ujoin_group *group, int rank) {
+        Pair pair(group);
+        if (rank == 1) pair.zero.reset();
+        EXPECT_EQ(ddp_kit::reduce(pair.ddp.get(), 1), UJOIN_E_MISMATCH);
         EXPECT_NE(std::string(ujoin_last_error()).find("whether the reducer steps an optimizer"), std::string::npos)
             << ujoin_last_error();
     });
@@ -230,22 +239,11 @@ TEST(ZeroOverlapBroken, an_optimizer_that_is_gone_on_one_rank_is_noticed) {
 
 TEST(ZeroOverlapBroken, an_optimizer_that_goes_within_an_iteration_ends_it_on_all) {
     harness::on_ranks("local", 2, [](ujoin_group *group, int rank) {
-        Tensors x({3});
-        const std::vector<ujoin_param> params = x.params();
-        const ujoin_ddp_options options = ddp_kit::ddp_options();
-        ujoin_ddp *made = nullptr;
-        ok(ujoin_ddp_create(group, params.data(), params.size(), &options, &made));
-        const ddp_kit::DdpPtr ddp(made);
-        ujoin_zero_options with{};
-        with.size = sizeof with;
-        with.ddp = ddp.get();
-        ujoin_zero *zero = nullptr;
-        ok(zero_create(group, UJOIN_OPTIMIZER_SGD, params.data(), params.size(), &with, &zero));
-        ddp_kit::ZeroPtr owner(zero);
-        ok(ujoin_ddp_forward(ddp.get(), 1));
-        if (rank == 1) owner.reset();
-        ujoin_status status = ujoin_ddp_ready(ddp.get(), 0); // the other rank may have ended it already
-        if (status == UJOIN_OK) status = ujoin_ddp_finish(ddp.get());
+        Pair pair(group);
+        ok(ujoin_ddp_forward(pair.ddp.get(), 1));
+        if (rank == 1) pair.zero.reset();
+        ujoin_status status = ujoin_ddp_ready(pair.ddp.get(), 0); // the other rank may have ended it already
+        if (status == UJOIN_OK) status = ujoin_ddp_finish(pair.ddp.get());
         EXPECT_LT(status, 0);
         const std::string text = ujoin_last_error();
         EXPECT_NE(text.find("rank 1"), std::string::npos) << text;

@@ -8,17 +8,8 @@ using namespace harness;
 
 namespace {
 
-struct Where {
-    const char *backend;
-    int size;
-};
-void PrintTo(const Where &where, std::ostream *out) { *out << where.backend << "_" << where.size; }
-
-class ZeroOverlap : public testing::TestWithParam<Where> {
+class ZeroOverlap : public TestOfRanks {
   protected:
-    void on_ranks(const std::function<void(ujoin_group *, int)> &body) {
-        harness::on_ranks(GetParam().backend, GetParam().size, body);
-    }
     void expect_parities(const std::vector<Recipe> &recipes, const std::function<Uses(int t)> &uses = nullptr) {
         on_ranks([&](ujoin_group *group, int) {
             for (const Recipe &recipe : recipes) expect_parity(group, recipe, uses);
@@ -27,9 +18,7 @@ class ZeroOverlap : public testing::TestWithParam<Where> {
 };
 INSTANTIATE_TEST_SUITE_P(Backends, ZeroOverlap,
                          testing::Values(Where{"self", 1}, Where{"local", 2}, Where{"local", 3}, Where{"shm", 2}),
-                         [](const auto &of) {
-                             return std::string(of.param.backend) + "_" + std::to_string(of.param.size);
-                         });
+                         where_name);
 
 /// Graph, gradients, partition.
 std::vector<Recipe> with_both_gradients(bool static_graph, ujoin_partition partition) {

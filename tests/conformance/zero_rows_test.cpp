@@ -10,25 +10,12 @@ using namespace harness;
 
 namespace {
 
-struct Where {
-    const char *backend;
-    int size;
-};
-void PrintTo(const Where &where, std::ostream *out) { *out << where.backend << "_" << where.size; }
-
-class ZeroRows : public testing::TestWithParam<Where> {
-  protected:
-    void on_ranks(const std::function<void(ujoin_group *, int)> &body) {
-        harness::on_ranks(GetParam().backend, GetParam().size, body);
-    }
-    int size() const { return GetParam().size; }
-};
+class ZeroRows : public TestOfRanks {};
 class ZeroCases : public ZeroRows {};
 class ZeroFourRanks : public testing::TestWithParam<const char *> {};
 
 const auto everywhere = testing::Values(Where{"self", 1}, Where{"local", 1}, Where{"local", 2}, Where{"local", 3},
                                         Where{"local", 4}, Where{"shm", 2}, Where{"shm", 3});
-const auto where_name = [](const auto &of) { return std::string(of.param.backend) + "_" + std::to_string(of.param.size); };
 INSTANTIATE_TEST_SUITE_P(Backends, ZeroRows, everywhere, where_name);
 INSTANTIATE_TEST_SUITE_P(Backends, ZeroCases, everywhere, where_name);
 

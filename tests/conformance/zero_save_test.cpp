@@ -20,18 +20,8 @@ using namespace harness;
 
 namespace {
 
-struct Where {
-    const char *backend;
-    int size;
-};
-void PrintTo(const Where &where, std::ostream *out) { *out << where.backend << "_" << where.size; }
-
-class ZeroSave : public testing::TestWithParam<Where> {
+class ZeroSave : public TestOfRanks {
   protected:
-    void on_ranks(const std::function<void(ujoin_group *, int)> &body) {
-        harness::on_ranks(GetParam().backend, GetParam().size, body);
-    }
-    int size() const { return GetParam().size; }
     TempDir dir_;
     std::string path_ = dir_ / "checkpoint";
 };
@@ -39,9 +29,7 @@ class ZeroSave : public testing::TestWithParam<Where> {
 INSTANTIATE_TEST_SUITE_P(Backends, ZeroSave,
                          testing::Values(Where{"self", 1}, Where{"local", 2}, Where{"local", 3}, Where{"local", 4},
                                          Where{"shm", 2}),
-                         [](const auto &of) {
-                             return std::string(of.param.backend) + "_" + std::to_string(of.param.size);
-                         });
+                         where_name);
 
 ujoin_save_options parts(int32_t bits, const ujoin_state *extra = nullptr) {
     ujoin_save_options options{};

@@ -11,20 +11,7 @@ using namespace harness;
 
 namespace {
 
-struct Where {
-    const char *backend;
-    int size;
-};
-void PrintTo(const Where &where, std::ostream *out) { *out << where.backend << "_" << where.size; }
-
-class ZeroStep : public testing::TestWithParam<Where> {
-  protected:
-    void on_ranks(const std::function<void(ujoin_group *, int)> &body) {
-        harness::on_ranks(GetParam().backend, GetParam().size, body);
-    }
-    int size() const { return GetParam().size; }
-};
-const auto where_name = [](const auto &of) { return std::string(of.param.backend) + "_" + std::to_string(of.param.size); };
+class ZeroStep : public TestOfRanks {};
 INSTANTIATE_TEST_SUITE_P(Backends, ZeroStep,
                          testing::Values(Where{"self", 1}, Where{"local", 2}, Where{"local", 3}, Where{"shm", 2}),
                          where_name);

@@ -2,6 +2,7 @@
 // What the tests of ujoin-run share: a folder, a job of the helper cli_worker in it, what the workers left there.
 #pragma once
 #include "harness/launch.hpp"
+#include "harness/process.hpp"
 #include "harness/ranks.hpp"
 #include <algorithm>
 #include <csignal>
@@ -80,19 +81,11 @@ inline bool has(const std::vector<std::string> &list, const std::string &item) {
     return std::find(list.begin(), list.end(), item) != list.end();
 }
 
+using harness::state_of;
 /// The process is gone, or a zombie that nobody has reaped.
 inline bool gone(pid_t pid) {
-    std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-    std::string stat((std::istreambuf_iterator<char>(in)), {});
-    const size_t state = stat.rfind(')');
-    return state == std::string::npos || stat[state + 2] == 'Z';
-}
-
-inline char state_of(pid_t pid) {
-    std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-    std::string stat((std::istreambuf_iterator<char>(in)), {});
-    const size_t end = stat.rfind(')');
-    return end == std::string::npos ? '?' : stat[end + 2];
+    const char state = state_of(pid);
+    return state == 0 || state == 'Z';
 }
 
 inline std::string last_line(const std::string &text) {

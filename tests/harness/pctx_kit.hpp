@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the tests of process contexts share: a folder that goes away, a job of the helper pctx_worker, what a process wrote.
 #pragma once
+#include "harness/process.hpp"
 #include "harness/ranks.hpp"
 #include "ujoin.h"
 #include <cerrno>
@@ -72,14 +73,7 @@ inline bool eventually(const std::function<bool()> &done, int64_t ms = 2000) {
     return true;
 }
 
-/// A process's state as the kernel's letter ('R' running, 'T' stopped, 'Z' zombie, ...); 0 if it is not there.
-inline char state_of(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string text;
-    if (!std::getline(file, text)) return 0;
-    const size_t end = text.rfind(')');
-    return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : '\0';
-}
+using harness::state_of;
 /// A process that is there and is not a zombie.
 inline bool runs(pid_t pid) {
     const char state = state_of(pid);

@@ -4,7 +4,9 @@
 #include "harness/ranks.hpp"
 #include "ujoin.h"
 #include <functional>
+#include <gtest/gtest.h>
 #include <map>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -43,6 +45,24 @@ inline void on_ranks(const std::string &backend, int size, const std::function<v
         run_threads(size, one);
     }
 }
+
+/// A backend and a number of ranks: the parameter of a test.
+struct Where {
+    const char *backend;
+    int size;
+};
+inline void PrintTo(const Where &where, std::ostream *out) { *out << where.backend << "_" << where.size; }
+inline const auto where_name = [](const auto &of) {
+    return std::string(of.param.backend) + "_" + std::to_string(of.param.size);
+};
+
+class TestOfRanks : public testing::TestWithParam<Where> {
+  protected:
+    void on_ranks(const std::function<void(ujoin_group *, int)> &body) {
+        harness::on_ranks(GetParam().backend, GetParam().size, body);
+    }
+    int size() const { return GetParam().size; }
+};
 
 /// Parameters of f32 with gradients, all of one rank.
 struct Tensors {
