@@ -111,15 +111,31 @@ struct ChildFailure {
 };
 thread_local ChildFailure t_child_failure;
 
+/// What the program has recorded itself.
+struct Record {
+    std::string message;
+    std::string callstack;
+    int32_t code = 0;
+};
+thread_local Record t_recorded;
+
+/// Who records a failure and then returns it has said more: the record has a traceback, the status a text alone.
+bool has_recorded(const Outcome &outcome) {
+    const std::string &told = t_recorded.message;
+    if (told.empty()) return false;
+    return outcome.text.find(told) != std::string::npos || told.find(outcome.text) != std::string::npos;
+}
+
 /// A failure that is not only a child's: what the launcher can show.
 void leave_failure(const Outcome &outcome) {
-    const std::string path = own_error_file();
-    if (path.empty()) {
-        const std::string record = make_error(outcome.text, "", 0);
-        write_answer(AnswerState::failed, record.data(), record.size());
-    } else {
-        record_error(outcome.text, "", 0);
+    const bool recorded = has_recorded(outcome);
+    if (!own_error_file().empty()) {
+        if (!recorded) record_error(outcome.text, "", 0);
+        return;
     }
+    const Record what = recorded ? t_recorded : Record{outcome.text, "", 0};
+    const std::string record = make_error(what.message, what.callstack, what.code);
+    write_answer(AnswerState::failed, record.data(), record.size());
 }
 
 } // namespace
@@ -155,6 +171,7 @@ int run_function_worker() {
         told.rank = call.rank;
         told.nprocs = call.nprocs;
         last_error() = {};
+        t_recorded = {};
         return function.fn(function.user_data, &told);
     });
     std::fflush(nullptr);
@@ -213,6 +230,7 @@ ujoin_status worker_main(int32_t &exit_code) {
 }
 
 void record_error(const std::string &message, const std::string &callstack, int32_t code) {
+    t_recorded = {message, callstack, code};
     const std::string path = own_error_file();
     if (path.empty()) return;
     try {
@@ -226,11 +244,12 @@ void note_child_failure(const std::string &error_file, int32_t code) { t_child_f
 
 ujoin_status record_failure(ujoin_call_fn fn, void *user_data) {
     t_child_failure = {};
+    t_recorded = {};
     Outcome outcome = run_caught([&] { return fn(user_data); });
     if (outcome.status >= 0) return outcome.status;
     if (outcome.status == UJOIN_E_CHILD_FAILED) {
         copy_error_file(t_child_failure.file, t_child_failure.code);
-    } else {
+    } else if (!has_recorded(outcome)) {
         record_error(outcome.text, "", 0);
     }
     if (outcome.thrown) throw Error(outcome.status, outcome.text);

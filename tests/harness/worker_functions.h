@@ -60,6 +60,13 @@ static ujoin_status worker_fail(void *user_data, const ujoin_worker_args *args) 
     for (;;) pause();
 }
 
+/* recorded TEXT: records a failure with a traceback, then fails with TEXT */
+static ujoin_status worker_recorded(void *user_data, const ujoin_worker_args *args) {
+    (void)user_data;
+    if (pctx_record_error("ValueError: a bad batch", "at line 7", 3) != UJOIN_OK) _exit(79);
+    return ujoin_set_last_error(UJOIN_E_CALLBACK, args->args[0]);
+}
+
 /* end RANK CODE: exits inside; with a negative CODE it dies of that signal */
 static ujoin_status worker_end(void *user_data, const ujoin_worker_args *args) {
     const int code = atoi(args->args[1]);
@@ -115,9 +122,10 @@ static void register_test_functions(void) {
     const struct {
         const char *name;
         ujoin_worker_fn fn;
-    } list[] = {{"echo", worker_echo},     {"nothing", worker_nothing},   {"fill", worker_fill},
-                {"mirror", worker_mirror}, {"fail", worker_fail},         {"end", worker_end},
-                {"crash", worker_crash},   {"sleep_on", worker_sleep_on}, {"writers", worker_writers}};
+    } list[] = {{"echo", worker_echo},        {"nothing", worker_nothing},   {"fill", worker_fill},
+                {"mirror", worker_mirror},    {"fail", worker_fail},         {"end", worker_end},
+                {"crash", worker_crash},      {"sleep_on", worker_sleep_on}, {"writers", worker_writers},
+                {"recorded", worker_recorded}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (pctx_register(list[i].name, list[i].fn, NULL, NULL) != UJOIN_OK) abort();
 }
