@@ -106,8 +106,7 @@ void plan_stream(const JobSpec &job, size_t index, size_t stream, bool redirecte
         shown = std::find(job.console_ranks->begin(), job.console_ranks->end(), static_cast<int32_t>(index)) !=
                 job.console_ranks->end();
     const bool filed = (redirected || teed) && !no_files;
-    const bool followed =
-        job.output || ((redirected || teed) && !job.filters[stream].empty()) || (filed && job.rotate_bytes > 0);
+    const bool followed = job.output || (filed && job.rotate_bytes > 0);
     plan.console = teed && shown;
     if (plan.console || followed) {
         plan.kind = StreamKind::pipe;

@@ -101,10 +101,11 @@ void TeeStream::to_file(std::string_view bytes) {
 void TeeStream::to_lines(std::string_view bytes, bool last) {
     const auto stream = static_cast<size_t>(info_.fd) - 1;
     LogFile &filtered = link_.filtered[stream];
-    if (!link_.output && !filtered) return;
+    const bool filters = filtered && info_.console; // what the console goes without is not looked for either
+    if (!link_.output && !filters) return;
     const auto take_line = [&](const std::string &line) {
         const auto passes = [&](const std::string &filter) { return line.find(filter) != std::string::npos; };
-        if (filtered && std::any_of(link_.filters[stream].begin(), link_.filters[stream].end(), passes))
+        if (filters && std::any_of(link_.filters[stream].begin(), link_.filters[stream].end(), passes))
             filtered.write(cat(lines_.prefix(), line, line.back() == '\n' ? "" : "\n"));
         if (link_.output) link_.output->push({info_.rank, info_.fd == 1 ? UJOIN_STD_OUT : UJOIN_STD_ERR, line});
     };
