@@ -29,6 +29,18 @@ static double bench_now_us(void) {
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
+/** Makes this process as large as an argument says, in GiB: starting others must not cost more for it. */
+static void bench_fill_memory(const char *gib) {
+    const size_t bytes = (size_t)(gib ? atoi(gib) : 0) << 30;
+    size_t at;
+    char *memory = (char *)(bytes ? malloc(bytes) : NULL);
+    if (bytes && !memory) {
+        fprintf(stderr, "no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    for (at = 0; at < bytes; at += 4096) ((volatile char *)memory)[at] = 1;
+}
+
 static void bench_rewrite(float *data, size_t count, float value) {
     size_t i;
     for (i = 0; i < count; i++) data[i] = value;

@@ -8,10 +8,11 @@
 extern char **environ;
 enum { workers = 256, jobs = 5 };
 
-int main(void) {
+int main(int argc, char **arguments) {
     static char program[] = "/bin/true";
     char *argv[] = {program, NULL};
     double values[jobs];
+    bench_fill_memory(argc > 1 ? arguments[1] : NULL);
     for (int j = 0; j < jobs; j++) {
         pid_t pids[workers];
         double begin = bench_now_us();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starts and reaps 256 workers that end at once, as one job; milliseconds, the median of some jobs. */
+/* Starts and reaps 256 workers that end at once, as one job; milliseconds, the median of some jobs. spawn_ujoin [GiB]: with so
+ * much memory in use. */
 #include "bench.h"
 #include <ujoin.h>
 
@@ -11,8 +12,9 @@ static void check(ujoin_status status) {
     exit(1);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     double values[jobs];
+    bench_fill_memory(argc > 1 ? argv[1] : NULL);
     for (int j = 0; j < jobs; j++) {
         ujoin_pctx_spec spec = {.size = sizeof spec, .program = "/bin/true", .nprocs = workers, .log_dir = "/dev/null"};
         ujoin_pctx *pctx;

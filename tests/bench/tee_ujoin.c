@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tee_lines beside this program, as one worker whose output goes to a file and, through cat, to /dev/null; milliseconds. */
+/* tee_lines beside this program, as one worker (or argv[1]) whose output goes to a file and, through cat, to /dev/null; milliseconds. */
 #include "bench.h"
 #include <string.h>
 #include <ujoin.h>
@@ -18,11 +18,14 @@ int main(int argc, char **argv) {
     const char *slash = strrchr(argv[0], '/');
     const int saved = dup(1);
     FILE *cat = popen("cat >/dev/null", "w");
-    (void)argc;
     if (!mkdtemp(logs) || !cat || !slash) return 1;
     snprintf(program, sizeof program, "%.*s/tee_lines", (int)(slash - argv[0]), argv[0]);
     dup2(fileno(cat), 1);
-    ujoin_pctx_spec spec = {.size = sizeof spec, .program = program, .nprocs = 1, .log_dir = logs, .tee = UJOIN_STD_OUT};
+    ujoin_pctx_spec spec = {.size = sizeof spec,
+                            .program = program,
+                            .nprocs = argc > 1 ? atoi(argv[1]) : 1,
+                            .log_dir = logs,
+                            .tee = UJOIN_STD_OUT};
     ujoin_pctx *pctx;
     double begin = bench_now_us();
     check(pctx_create(&spec, &pctx));
