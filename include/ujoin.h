@@ -1386,7 +1386,8 @@ typedef struct ujoin_pctx_spec {
     const char *prefix;  /**< of console lines: ${role_name}, ${rank}, ${local_rank}, ${time}; default "[name<rank>]: " */
     const int32_t *console_ranks; /**< only these on the console, others to their files or nowhere; NULL = all */
     size_t console_rank_count;
-    const char *const *stdout_filters; /**< console lines with one of these also go to filtered_stdout.log of the attempt */
+    const char *const
+        *stdout_filters; /**< lines that go to the console by tee and have one of these also go to filtered_stdout.log */
     size_t stdout_filter_count;
     const char *const *stderr_filters;
     size_t stderr_filter_count;
@@ -1410,7 +1411,8 @@ typedef struct ujoin_pctx_spec {
     int32_t same_session;  /**< stay on the terminal (one worker, for debuggers) */
     int32_t no_colour; /**< by default prefixes are coloured by rank if the console is a terminal (and NO_COLOR is unset) */
     int32_t rotate_keep; /**< old log files kept per stream; default 1; negative = none */
-    int32_t reserved;
+    int32_t
+        status_line; /**< 1: if stderr is a terminal, its last line tells how the job stands, where no worker writes to it */
 } ujoin_pctx_spec;
 
 /** What one worker has of its own; a zero field leaves the job's. */
@@ -1479,6 +1481,33 @@ typedef struct ujoin_worker_result {
     const char *error_path; /**< of the error.json that it wrote; "" if it wrote none */
 } ujoin_worker_result;
 
+/** What a worker does now: pctx_health. Its group's words are its own, so nothing that needs to be safe may rest on them. */
+typedef struct ujoin_worker_health {
+    size_t size;
+    int64_t sequence;        /**< number of the operation that its group is in, or was in last, from 1; 0 = none yet */
+    int64_t round;           /**< of the join context that is armed; a joined rank's goes on; -1 = none is */
+    int64_t since_ns;        /**< CLOCK_REALTIME, to a few ms: what it does now began; 0 without a group */
+    int64_t last_output_ns;  /**< likewise; 0 = nothing yet, or the stream is not read here */
+    const int32_t *missing;  /**< the ranks of its group that it waits for (of the first 1024), 0.1 s old at most */
+    size_t missing_count;    /**< of missing */
+    const char *operation;   /**< "all_reduce": the last one that began; "" = none yet */
+    const char *waiting_for; /**< "all_reduce(sum, f32, 100)", "rank 2 to catch up in join context 1"; "" = does not wait */
+    const char *group;       /**< its name, as in ujoin_group_options; 32 bytes of it */
+    const char *text;        /**< all this in one line for a person, also of a worker that has ended */
+    ujoin_worker_state state;
+    int32_t rank;       /**< its index */
+    int32_t pid;        /**< 0 = not started */
+    int32_t group_pid;  /**< the process that has the group: it, or one that it started */
+    int32_t group_rank; /**< -1 = it has no group that tells */
+    int32_t group_size; /**< ranks */
+    int32_t groups; /**< that tell (4 at most); the one described waits longest, else is busy longest, else is the first */
+    int32_t in_operation; /**< 1 = the operation has begun and is not complete */
+    int32_t in_context;   /**< 1 = a join context is armed */
+    int32_t joined;       /**< 1 = it works for the others */
+    int32_t broken;       /**< 1 = an operation has failed: the group is of no use any more */
+    int32_t reserved;
+} ujoin_worker_health;
+
 /** What a function worker is told. */
 typedef struct ujoin_worker_args {
     size_t size;
@@ -1524,7 +1553,7 @@ UJOIN_API ujoin_status pctx_set_worker(ujoin_pctx *pctx, int32_t rank, const ujo
 /**
  * Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those started before
  * it are gone. UJOIN_E_STATE: started before; or this is a worker that has not passed pctx_worker_main. UJOIN_E_INVALID:
- * workers without a program are named. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE set.
+ * workers without a program are named; after it the job can be mended and started. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE set.
  * Installs no signal handler and waits for no other child of this process.
  * @local @blocking @since 0.1
  */
@@ -1556,6 +1585,14 @@ UJOIN_API int32_t pctx_first_failure(const ujoin_pctx *pctx);
  * @local @since 0.1
  */
 UJOIN_API ujoin_status pctx_get_result(ujoin_pctx *pctx, int32_t rank, ujoin_worker_result *out);
+
+/**
+ * Tells what a worker does now: fills a struct (set its size) from memory that it shares with its groups, at any time, also
+ * while another thread waits. Asks the worker nothing, so it works for one that hangs; one that has died keeps what it was
+ * doing. Groups are found as pctx_stop is. The pointers live with the handle, until the next call for that rank.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API ujoin_status pctx_health(ujoin_pctx *pctx, int32_t rank, ujoin_worker_health *out);
 
 /**
  * The failure for a person, in the layout of PyTorch's launcher: the other failures, then the first cause with time, host,

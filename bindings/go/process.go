@@ -6,6 +6,7 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -44,6 +45,7 @@ type Spec struct {
 	RotateKeep    int           // old log files kept per stream; default 1; negative = none
 	NoErrorFile   bool          // workers get no path for error.json
 	NoColour      bool          // by default prefixes are coloured if the console is a terminal (and NO_COLOR is unset)
+	StatusLine    bool          // if stderr is a terminal, its last line tells how the job stands, where no worker writes to it
 }
 
 // OutputFunc receives output of a worker: whole lines with their ends, or parts of 64 KiB, good for the call; stream is
@@ -93,7 +95,8 @@ type Processes struct {
 	r     *ref
 	grace time.Duration
 	size  int
-	hooks int // `hooks` if output goes to a function of the program's
+	looks *sync.Mutex // Health, whose texts live until its next call
+	hooks int         // `hooks` if output goes to a function of the program's
 }
 
 // NewProcesses describes a job; starts nothing. A job without program and function needs a program for every worker
@@ -111,7 +114,8 @@ func NewProcesses(spec Spec) (*Processes, error) {
 	facts := []int64{millisOption(spec.Grace), millisOption(spec.Drain), millisOption(spec.PartialLine),
 		int64(spec.Workers), int64(spec.FirstRank), int64(spec.RestartCount), int64(spec.Redirects), int64(spec.Tee),
 		int64(spec.Containment), flag(spec.SameSession), int64(spec.RotateBytes), int64(spec.RotateKeep),
-		int64(spec.StartMethod), int64(spec.Console), int64(spec.Binding), flag(spec.NoErrorFile), flag(spec.NoColour)}
+		int64(spec.StartMethod), int64(spec.Console), int64(spec.Binding), flag(spec.NoErrorFile), flag(spec.NoColour),
+		flag(spec.StatusLine)}
 	list, args, pointer := block(texts), block(spec.Args), new(uintptr)
 	ranks, out, err := numbers32(spec.ConsoleRanks), block(spec.StdoutFilters), block(spec.StderrFilters)
 	user, how := uint64(0), plain
@@ -126,7 +130,7 @@ func NewProcesses(spec Spec) (*Processes, error) {
 	if f != nil {
 		return nil, errorOf(f, nil)
 	}
-	p := &Processes{newRef("process context", *pointer, cujoin.PctxDestroy), spec.Grace, spec.Workers, how}
+	p := &Processes{newRef("process context", *pointer, cujoin.PctxDestroy), spec.Grace, spec.Workers, new(sync.Mutex), how}
 	runtime.AddCleanup(p, (*ref).close, p.r)
 	return p, nil
 }
@@ -297,6 +301,54 @@ func (p *Processes) Result(rank int) (WorkerResult, error) {
 		StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
 		Dropped: r.DroppedLines, Value: r.Value, Message: r.Message, Traceback: r.Traceback, StdoutPath: r.StdoutPath,
 		StderrPath: r.StderrPath, ErrorPath: r.ErrorPath}, nil
+}
+
+// WorkerHealth is what a worker does now; its group's words are its own.
+type WorkerHealth struct {
+	State       WorkerState
+	Rank        int
+	PID         int    // 0 = not started
+	GroupPID    int    // the process that has the group: the worker, or one that it started
+	GroupRank   int    // -1 = it has no group that tells; then only its state and output are known
+	GroupSize   int    // ranks
+	Groups      int    // that tell, 4 at most; the one described waits longest, else is busy longest, else is the first
+	InOperation bool   // the operation has begun and is not complete
+	InContext   bool   // a join context is armed
+	Joined      bool   // it works for the others
+	Broken      bool   // an operation has failed: the group is of no use any more
+	Sequence    int64  // number of the operation that its group is in, or was in last, from 1; 0 = none yet
+	Round       int64  // of the join context that is armed; -1 = none is
+	Operation   string // such as "all_reduce": the last one that began
+	WaitingFor  string // such as "all_reduce(sum, f32, 100)"; "" = it does not wait
+	Missing     []int  // the ranks of its group that it waits for
+	Group       string // the group's name
+	Text        string // all this in one line for a person
+	Since       time.Time
+	LastOutput  time.Time // zero: nothing yet, or the stream is not read here
+}
+
+// Health is what a worker does now, out of memory that it shares with its groups: it is asked nothing, so this works for one
+// that hangs; one that has died keeps what it was doing. At any time, from any goroutine.
+func (p *Processes) Health(rank int) (WorkerHealth, error) {
+	if err := p.r.share("Processes.Health"); err != nil {
+		return WorkerHealth{}, err
+	}
+	defer p.r.unshare()
+	p.looks.Lock()
+	defer p.looks.Unlock()
+	h, f := cujoin.PctxHealthOf(p.r.pointer, rank)
+	if f != nil {
+		return WorkerHealth{}, endPlain(f)
+	}
+	missing := make([]int, 0, len(h.Missing))
+	for _, r := range h.Missing {
+		missing = append(missing, int(r))
+	}
+	return WorkerHealth{State: WorkerState(h.State), Rank: int(h.Rank), PID: int(h.PID), GroupPID: int(h.GroupPID),
+		GroupRank: int(h.GroupRank), GroupSize: int(h.GroupSize), Groups: int(h.Groups), InOperation: h.InOperation,
+		InContext: h.InContext, Joined: h.Joined, Broken: h.Broken, Sequence: h.Sequence, Round: h.Round,
+		Operation: h.Operation, WaitingFor: h.WaitingFor, Missing: missing, Group: h.Group, Text: h.Text,
+		Since: clock(h.SinceNs), LastOutput: clock(h.LastOutputNs)}, nil
 }
 
 func clock(ns int64) time.Time {

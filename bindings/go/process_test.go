@@ -5,6 +5,7 @@ package ujoin_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -162,6 +163,13 @@ func TestAWaitEndsAndTheWorkersGoOn(t *testing.T) {
 		t.Fatalf("%+v %v", r, err)
 	}
 	ok(t, p.AskStop()) // it does not listen
+	h, err := p.Health(0)
+	if err != nil || h.State != ujoin.WorkerRunning || h.GroupRank != -1 || h.Round != -1 || len(h.Missing) != 0 ||
+		h.Text != fmt.Sprintf("rank 0 (pid %d): no group", r.PID) {
+		t.Fatalf("%+v %v", h, err)
+	}
+	_, err = p.Health(1)
+	refused(t, err, ujoin.ErrInvalid, "rank is 1")
 	refused(t, p.Wait(cancelled()), ujoin.ErrPending, "")
 	ok(t, p.Signal(0, syscall.SIGTERM))
 	refused(t, p.Wait(within(t)), ujoin.ErrChildFailed, "SIGTERM")

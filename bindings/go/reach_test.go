@@ -123,6 +123,7 @@ var reached = map[string][]any{
 	"pctx_failed":        {(*ujoin.Processes).Failed},
 	"pctx_first_failure": {(*ujoin.Processes).FirstFailure},
 	"pctx_get_result":    {(*ujoin.Processes).Result},
+	"pctx_health":        {(*ujoin.Processes).Health},
 	"pctx_report":        {(*ujoin.Processes).Report},
 	"pctx_report_json":   {(*ujoin.Processes).ReportJSON},
 	"pctx_signal":        {(*ujoin.Processes).Signal},

@@ -62,7 +62,7 @@
 %flat(zero_clip_grad_norm) %flat(zero_param_data) %flat(zero_get_memory) %flat(zero_schedule) %flat(zero_scaler_create) %flat(zero_scaler_get)
 %flat(ujoin_state_create) %flat(ujoin_state_set) %flat(ujoin_state_get) %flat(ujoin_state_find)
 %flat(pctx_parse_std) %flat(pctx_create) %flat(pctx_set_env) %flat(pctx_set_worker) %flat(pctx_start) %flat(pctx_wait)
-%flat(pctx_get_result) %flat(pctx_close) %flat(pctx_register) %flat(pctx_worker_main) %flat(pctx_return) %flat(pctx_record)
+%flat(pctx_get_result) %flat(pctx_health) %flat(pctx_close) %flat(pctx_register) %flat(pctx_worker_main) %flat(pctx_return) %flat(pctx_record)
 %flat(pctx_record_error) %flat(pctx_record_crashes)
 
 // What is flat already gets a name of Go's.
@@ -706,7 +706,7 @@ ujoin_status StateItem(ujoin_state *state, size_t index, const char *key, int by
 ujoin_status PctxParseStd(const char *text, void *values, size_t nprocs) { return pctx_parse_std(text, values, nprocs); }
 /* texts: name, program, log directory, run id, prefix, function; facts: grace, drain, partial line, nprocs, first rank,
  * restart count, redirects, tee, containment, same session, rotate bytes, rotate keep, start method, console, binding, no
- * error file, no colour. output_user 0: no callback; it is owned from here on. */
+ * error file, no colour, status line. output_user 0: no callback; it is owned from here on. */
 ujoin_status PctxCreate(const void *texts, const void *args, size_t arg_count, const void *facts, const void *console_ranks,
                         size_t console_rank_count, const void *out_filters, size_t out_filter_count,
                         const void *err_filters, size_t err_filter_count, uintptr_t output_user, void *out) {
@@ -749,7 +749,8 @@ ujoin_status PctxCreate(const void *texts, const void *args, size_t arg_count, c
                                 .no_error_file = (int32_t)f[15],
                                 .same_session = (int32_t)f[9],
                                 .no_colour = (int32_t)f[16],
-                                .rotate_keep = (int32_t)f[11]};
+                                .rotate_keep = (int32_t)f[11],
+                                .status_line = (int32_t)f[17]};
         status = pctx_create(&spec, out);
     } else {
         no_memory();
@@ -817,6 +818,12 @@ ujoin_status PctxResult(ujoin_pctx *pctx, int rank, void *out) {
     ujoin_worker_result *result = out;
     *result = (ujoin_worker_result){.size = sizeof *result};
     return pctx_get_result(pctx, rank, result);
+}
+/* Fills *out, for PctxHealthOf. */
+ujoin_status PctxHealth(ujoin_pctx *pctx, int rank, void *out) {
+    ujoin_worker_health *health = out;
+    *health = (ujoin_worker_health){.size = sizeof *health};
+    return pctx_health(pctx, rank, health);
 }
 ujoin_status PctxClose(ujoin_pctx *pctx, int signal, int64_t grace_ms, void *call) {
     BEGIN(call);

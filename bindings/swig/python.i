@@ -38,6 +38,7 @@
 %ignore ujoin_pctx_spec;
 %ignore ujoin_worker;
 %ignore ujoin_worker_result;
+%ignore ujoin_worker_health;
 %ignore ujoin_bucket;
 %ignore ujoin_comm_hook;
 %ignore ujoin_rule_args;
@@ -252,6 +253,7 @@ UJOIN_STRUCT_OUT(ujoin_scaler_options)
 UJOIN_STRUCT_OUT(ujoin_shard)
 UJOIN_STRUCT_OUT(ujoin_item)
 UJOIN_STRUCT_OUT(ujoin_worker_result)
+UJOIN_STRUCT_OUT(ujoin_worker_health)
 %typemap(in) PyObject * "$1 = $input;"
 
 // -------------------------------------------------------------------------------------------------------- flat functions
@@ -576,7 +578,8 @@ static ujoin_status py_pctx_create(const char *name, const char *program, const 
                                    int64_t partial_line_ms, uint64_t rotate_bytes, int32_t rotate_keep, int32_t nprocs,
                                    int32_t first_rank, int32_t restart_count, int32_t redirects, int32_t tee,
                                    int32_t start_method, int32_t containment, int32_t console, int32_t binding,
-                                   bool no_error_file, bool same_session, bool no_colour, ujoin_pctx **out) {
+                                   bool no_error_file, bool same_session, bool no_colour, bool status_line,
+                                   ujoin_pctx **out) {
     ujoin_pctx_spec spec{};
     spec.size = sizeof spec;
     spec.name = name;
@@ -610,6 +613,7 @@ static ujoin_status py_pctx_create(const char *name, const char *program, const 
     spec.no_error_file = no_error_file;
     spec.same_session = same_session;
     spec.no_colour = no_colour;
+    spec.status_line = status_line;
     if (output != Py_None) {
         spec.output = ujoin_py::run_output;
         spec.user_data = ujoin_py::keep_object(output);

@@ -68,6 +68,14 @@ ujoin_status pctx_get_result(ujoin_pctx *pctx, int32_t rank, ujoin_worker_result
     });
 }
 
+ujoin_status pctx_health(ujoin_pctx *pctx, int32_t rank, ujoin_worker_health *out) {
+    return api::guard("pctx_health", [&] {
+        const auto &context = api::use(pctx, "pctx");
+        if (!out) fail_invalid("out is NULL");
+        api::write_struct(out, context->health(rank), "out");
+    });
+}
+
 const char *pctx_report(ujoin_pctx *pctx) {
     return api::guard_value<const char *>("pctx_report", nullptr, [&] { return api::use(pctx, "pctx")->report(); });
 }

@@ -3,6 +3,7 @@
 #include "base/deadline.hpp"
 #include "comm/board.hpp"
 #include "comm/op.hpp"
+#include "os/health.hpp"
 #include <string>
 
 namespace ujoin {
@@ -24,6 +25,8 @@ class Backend {
     virtual bool pending(int32_t rank, OpArgs &out) = 0;
     /// Leaves this rank's mark and wakes everybody; from any thread. `left` = said goodbye, else gave up.
     virtual void abort(const std::string &reason, bool left) = 0;
+    /// Tells the launcher from now on what it does. `health` outlives it.
+    virtual void tell(os::Health &health) = 0;
     /// Words of join contexts, visible to all ranks.
     virtual Board &board() = 0;
 };

@@ -19,12 +19,13 @@ bool progress_allowed(int32_t local_size) {
 
 } // namespace
 
-Group::Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, int64_t timeout_ms,
-             bool shadow_collectives)
-    : backend_(std::move(backend)), rank_(rank), size_(size), local_size_(local_size),
-      shadow_collectives_(shadow_collectives), progress_allowed_(progress_allowed(local_size)) {
+Group::Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, const GroupConfig &config)
+    : health_(launcher_.health_lines(), rank, size, config.name), backend_(std::move(backend)), rank_(rank), size_(size),
+      local_size_(local_size), shadow_collectives_(config.shadow_collectives),
+      progress_allowed_(progress_allowed(local_size)) {
     const int64_t fallback = env::number(env::Var::timeout_ms, 1, INT64_MAX / 2).value_or(default_timeout_ms);
-    timeout_ms_ = duration_option(timeout_ms, fallback, "ujoin_group_options.timeout_ms");
+    timeout_ms_ = duration_option(config.timeout_ms, fallback, "ujoin_group_options.timeout_ms");
+    if (health_) backend_->tell(health_);
 }
 
 Group::~Group() {
@@ -60,6 +61,7 @@ void Group::break_with(const Error &error) {
         if (!cause_) cause_ = error;
     }
     broken_.store(true, std::memory_order_release);
+    health_.broken();
 }
 
 void Group::run(OpArgs &op, const Deadline &deadline) {

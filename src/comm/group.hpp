@@ -31,8 +31,7 @@ struct GroupConfig {
 class Group : public std::enable_shared_from_this<Group> {
   public:
     static std::shared_ptr<Group> create(const GroupConfig &config);
-    Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, int64_t timeout_ms,
-          bool shadow_collectives = false);
+    Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, const GroupConfig &config);
     ~Group();
 
     int32_t rank() const { return rank_; }
@@ -92,6 +91,8 @@ class Group : public std::enable_shared_from_this<Group> {
     };
     /// What the launcher of this process wants of it.
     const os::LauncherPage &launcher() const { return launcher_; }
+    /// What it is told in turn.
+    os::Health &health() { return health_; }
     void set_tagger(std::unique_ptr<Tagger> tagger) {
         tagger_.store(tagger.get(), std::memory_order_release);
         tagger_owner_ = std::move(tagger);
@@ -121,6 +122,8 @@ class Group : public std::enable_shared_from_this<Group> {
     /// The armed context, if any, says what the operation belongs to.
     void tag(OpArgs &op);
 
+    const os::LauncherPage launcher_ = os::LauncherPage::find();
+    os::Health health_; ///< outlives the backend
     std::unique_ptr<Backend> backend_;
     int32_t rank_;
     int32_t size_;
@@ -128,7 +131,6 @@ class Group : public std::enable_shared_from_this<Group> {
     int64_t timeout_ms_;
     bool shadow_collectives_;
     std::atomic<bool> progress_allowed_;
-    const os::LauncherPage launcher_ = os::LauncherPage::find();
     std::unique_ptr<Tagger> tagger_owner_;
     std::atomic<Tagger *> tagger_{nullptr}; ///< operations in flight may complete while it is set
     std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();

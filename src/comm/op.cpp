@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/op.hpp"
+#include <algorithm>
+#include <iterator>
 
 namespace ujoin {
 
 const char *op_kind_name(OpKind kind) {
-    constexpr const char *names[] = {"none", "barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "close"};
-    const auto index = static_cast<size_t>(kind);
-    return index < sizeof names / sizeof *names ? names[index] : "?";
+    static constexpr char names[][16] = {"none",       "barrier",        "all_reduce", "broadcast",
+                                         "all_gather", "reduce_scatter", "close",      "?"};
+    return names[std::min(static_cast<size_t>(kind), std::size(names) - 1)];
 }
 
 Memory::Memory(const Segment *list, size_t count) : list_(list), count_(count) {

@@ -9,6 +9,7 @@
 namespace ujoin {
 
 enum class OpKind : uint8_t { none, barrier, all_reduce, broadcast, all_gather, reduce_scatter, close };
+/// In at least 16 bytes, filled up with zeros.
 const char *op_kind_name(OpKind kind);
 
 /// A piece of memory.

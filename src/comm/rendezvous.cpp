@@ -133,8 +133,7 @@ std::shared_ptr<Group> Group::create(const GroupConfig &config) {
     request.meeting = place.meeting;
     request.backend = config.backend;
     request.deadline = deadline;
-    return std::make_shared<Group>(factory.attach(request), place.rank, place.size, place.local_size, config.timeout_ms,
-                                   config.shadow_collectives);
+    return std::make_shared<Group>(factory.attach(request), place.rank, place.size, place.local_size, config);
 }
 
 } // namespace ujoin

@@ -131,6 +131,11 @@ SharedBackend::SharedBackend(Parts parts)
 
 void SharedBackend::abort(const std::string &reason, bool left) { watch_.mark(left ? Fate::left : Fate::failed, reason); }
 
+void SharedBackend::tell(os::Health &health) {
+    health_ = &health;
+    watch_.tell(health);
+}
+
 bool SharedBackend::pending(int32_t rank, OpArgs &out) {
     const Slot &theirs = slot(rank, step_ + 1);
     if (theirs.arrived.load(std::memory_order_acquire) < step_ + 1) return false;
@@ -187,7 +192,9 @@ bool SharedBackend::advance(OpArgs &op) {
         at.waiting = false;
         at.peer = 0;
         end_step(op);
-        if (at.phase == 0 && at.offset >= span(op)) return true;
+        if (at.phase != 0 || at.offset < span(op)) continue;
+        if (health_) health_->end();
+        return true;
     }
 }
 
@@ -239,6 +246,7 @@ bool SharedBackend::two_phases(const OpArgs &op) const {
 
 void SharedBackend::begin_step(OpArgs &op) {
     OpArgs::Cursor &at = op.cursor;
+    if (health_ && at.phase == 0 && at.offset == 0) health_->begin(op_kind_name(op.kind));
     if (at.phase == 0) {
         size_t piece = parts_.chunk;
         if (op.kind == OpKind::reduce_scatter) piece = std::max<size_t>(64, piece / parts_.areas.size() / 64 * 64);

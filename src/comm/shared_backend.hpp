@@ -34,6 +34,7 @@ class SharedBackend final : public Backend {
     bool run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) override;
     bool pending(int32_t rank, OpArgs &out) override;
     void abort(const std::string &reason, bool left) override;
+    void tell(os::Health &health) override;
     Board &board() override { return board_; }
 
   private:
@@ -66,6 +67,7 @@ class SharedBackend final : public Backend {
     void gather(const OpArgs &op);
 
     Parts parts_;
+    os::Health *health_ = nullptr; ///< where a launcher listens
     Watch watch_;
     Board board_;
     std::optional<OpArgs> shadowed_;    ///< what let_others_first has begun

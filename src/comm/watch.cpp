@@ -14,13 +14,20 @@ Watch::Watch(int32_t rank, std::vector<FateLine *> fates, std::vector<os::Fd> pi
 
 bool Watch::wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline,
                       const Deadline &patience, bool interruptible, const std::string &what) {
+    struct Over {
+        os::Health *health;
+        ~Over() {
+            if (health) health->wait_over();
+        }
+    } const over{health_};
     bool first = true;
     const auto look = [&](bool slice) {
         check_own();
         // A wait that begins after a peer's death need not last a slice; many short waits must not poll each time.
         if (slice || (first && now_ns() - polled_ns_.load(std::memory_order_relaxed) >= os::slice_ns)) poll_lives();
-        first = false;
         blame(part, what);
+        if (health_ && (first || slice)) tell_wait(k, part, what);
+        first = false;
         if (slice && interruptible) os::check_interrupt();
     };
     try {
@@ -32,6 +39,15 @@ bool Watch::wait_slow(int32_t k, os::EventCount &event, const Look &part, const 
     }
     if (deadline.passed()) give_up_late(part, what);
     return false;
+}
+
+/// In an operation everybody's part is awaited; on the board one rank's, and the others' may be further ahead.
+void Watch::tell_wait(int32_t k, const Look &part, const std::string &what) const {
+    std::vector<uint64_t> missing((static_cast<size_t>(size()) + 63) / 64);
+    for (int32_t r = 0; r < size(); r++)
+        if (r == k || (part.abort_ends() && r != rank_ && !part(r)))
+            missing[static_cast<size_t>(r) / 64] |= uint64_t{1} << (r % 64);
+    health_->wait(what, missing);
 }
 
 void Watch::give_up_late(const Look &part, const std::string &what) {

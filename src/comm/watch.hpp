@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "os/event_count.hpp"
 #include "os/fd.hpp"
+#include "os/health.hpp"
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -42,6 +43,9 @@ class Watch {
     /// sleep on.
     Watch(int32_t rank, std::vector<FateLine *> fates, std::vector<os::Fd> pidfds, std::vector<os::EventCount *> events,
           int64_t spin_ns);
+
+    /// Tells the launcher from now on whom it waits for.
+    void tell(os::Health &health) { health_ = &health; }
 
     int32_t rank() const { return rank_; }
     int32_t size() const { return static_cast<int32_t>(fates_.size()); }
@@ -99,6 +103,7 @@ class Watch {
     bool wait_slow(int32_t k, os::EventCount &event, const Look &part, const Deadline &deadline, const Deadline &patience,
                    bool interruptible, const std::string &what);
     [[noreturn]] void give_up_late(const Look &part, const std::string &what);
+    void tell_wait(int32_t k, const Look &part, const std::string &what) const;
     void poll_lives();
     void blame(const Look &part, const std::string &what);
     bool aborted(int32_t rank, Fate seen) const;
@@ -112,6 +117,7 @@ class Watch {
     std::vector<os::Fd> pidfds_;
     std::vector<os::EventCount *> events_;
     int64_t spin_ns_;
+    os::Health *health_ = nullptr;
     std::unique_ptr<std::atomic<bool>[]> dead_; ///< the pidfd has fired; this rank's own view
     std::atomic<int64_t> polled_ns_{0};
     std::mutex mark_mutex_;

@@ -8,6 +8,7 @@
 #include <deque>
 #include <mutex>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace ujoin::io {
@@ -15,6 +16,7 @@ namespace {
 
 constexpr size_t full_at = 1 << 20;
 constexpr size_t room_at = full_at / 2;
+constexpr const char *erase_line = "\r\033[K";
 
 /// All of it; false when the descriptor takes nothing more (its reader is gone, it is closed).
 bool write_all(int fd, const std::string &bytes) {
@@ -32,6 +34,13 @@ bool write_all(int fd, const std::string &bytes) {
     return true;
 }
 
+/// As much of a text as fits a line of the terminal.
+std::string fitting(const std::string &text) {
+    winsize size{};
+    const size_t columns = ioctl(2, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+    return text.substr(0, columns - 1);
+}
+
 } // namespace
 
 struct Console::State {
@@ -45,6 +54,12 @@ struct Console::State {
     bool ended = false;
     bool dead[3] = {}; // descriptors that take nothing more
     std::function<void()> eased;
+
+    std::string status; // what the last line should be
+    bool redraw = false;
+    // the thread's own
+    bool drawn = false;      // the last line is there
+    bool line_begins = true; // on the terminal
 };
 
 Console::Console(std::function<void()> eased) : state_(std::make_shared<State>()) {
@@ -82,27 +97,61 @@ bool Console::idle() {
     return !state_->awaited;
 }
 
+void Console::set_status(std::string text) {
+    std::scoped_lock lock(state_->mutex);
+    if (text.empty() && state_->status.empty()) return;
+    state_->status = std::move(text);
+    state_->redraw = true;
+    state_->changed.notify_all();
+}
+
+/// Bytes of a worker, after the last line is taken away; false when the descriptor takes no more.
+bool Console::put(State &state, int fd, const std::string &bytes) {
+    const bool on_terminal = fd == 2 || isatty(fd) == 1;
+    if (on_terminal && state.drawn) {
+        write_all(2, erase_line);
+        state.drawn = false;
+    }
+    if (on_terminal && !bytes.empty()) state.line_begins = bytes.back() == '\n';
+    return write_all(fd, bytes);
+}
+
+void Console::draw(State &state, const std::string &text) {
+    if (!state.line_begins || (text.empty() && !state.drawn)) return;
+    state.drawn = write_all(2, erase_line + fitting(text)) && !text.empty();
+}
+
 void Console::run(const std::shared_ptr<State> &state) {
     std::unique_lock lock(state->mutex);
     for (;;) {
-        state->changed.wait(lock, [&] { return state->stop || !state->queue.empty(); });
+        state->changed.wait(lock, [&] { return state->stop || !state->queue.empty() || state->redraw; });
         if (state->stop) break;
+        if (state->queue.empty()) {
+            state->redraw = false;
+            const std::string text = state->status;
+            lock.unlock();
+            draw(*state, text);
+            lock.lock();
+            continue;
+        }
         const auto [fd, bytes] = std::move(state->queue.front());
         state->queue.pop_front();
         if (!state->dead[fd]) {
             lock.unlock();
-            const bool taken = write_all(fd, bytes);
+            const bool taken = put(*state, fd, bytes);
             if (!taken) log_warning("descriptor ", fd, " takes no more output of workers: ", errno_text(errno));
             lock.lock();
             state->dead[fd] = !taken;
         }
         state->queued -= bytes.size();
+        state->redraw = !state->status.empty();
         const bool eased = (state->was_full && state->queued <= room_at) || (state->awaited && state->queued == 0);
         if (!eased) continue;
         state->was_full = false;
         if (state->queued == 0) state->awaited = false;
         if (state->eased) state->eased(); // under the lock: the owner cannot go away meanwhile
     }
+    if (state->drawn) write_all(2, erase_line);
     state->ended = true;
     state->changed.notify_all();
 }

@@ -24,9 +24,14 @@ class Console {
     bool full() const;
     /// Everything was written.
     bool idle();
+    /// A last line on the terminal of descriptor 2, drawn anew whenever lines have been written, only where a line begins;
+    /// "" takes it away.
+    void set_status(std::string text);
 
   private:
     struct State; // shared with the thread, which may be stuck in a write for ever
+    static bool put(State &state, int fd, const std::string &bytes);
+    static void draw(State &state, const std::string &text);
     static void run(const std::shared_ptr<State> &state);
     std::shared_ptr<State> state_;
 };

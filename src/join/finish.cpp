@@ -43,6 +43,7 @@ void JoinContext::join() {
     Bank &mine = bank(rank_);
     mine.total.store(own_, std::memory_order_relaxed);
     mine.rounds.store(rounds_, std::memory_order_relaxed);
+    group_->health().in_context(os::Health::Context::joined);
     publish(own_, true);
 }
 
@@ -92,6 +93,7 @@ void JoinContext::replay(int32_t k, uint64_t use) {
     HookArgs args;
     const auto round = static_cast<int64_t>(rounds_) + report_.shadow_rounds;
     if (index == 0) report_.shadow_rounds++;
+    group_->health().in_round(static_cast<int64_t>(rounds_) + report_.shadow_rounds);
     args.round = std::max<int64_t>(0, index == 0 ? round : round - 1);
     args.active = hook_active_ = size_ - joined_now();
     const int64_t begin = now_ns();

@@ -84,11 +84,14 @@ void JoinContext::start() {
     armed_.store(number_, std::memory_order_seq_cst); // stop() sees this, or this sees its request
     if (requested_.load(std::memory_order_seq_cst)) gate_.request_stop(number_);
     hear_launcher();
+    group_->health().in_round(0);
+    group_->health().in_context(os::Health::Context::armed);
     publish(0, false);
 }
 
 /// By the gate, on every way out.
 void JoinContext::disarmed() {
+    group_->health().in_context(os::Health::Context::none);
     rounds_by_rank_ = rounds(); // the next context may overwrite the board
     report_.joined = joined_now();
     for (const auto &joinable : joinables_) joinable->context_ = nullptr;
@@ -273,6 +276,7 @@ ujoin_status JoinContext::notify(int32_t index, int32_t *out_active) {
         mine.ring[use % ring_size].store(static_cast<uint8_t>(index), std::memory_order_release); // see compare_uses
         own_ = use + 1;
         if (index == 0) mine.rounds.store(++rounds_, std::memory_order_relaxed);
+        group_->health().in_round(static_cast<int64_t>(rounds_));
         gate_.begin_use(use, false);
         publish(own_, false);
         if (!options_.throw_on_exhausted && !out_active) return;

@@ -66,7 +66,8 @@ bool ProcessContext::is_set(const char *name, int32_t rank) const {
     });
 }
 
-ProcessContext::ProcessContext(JobSpec job) : job_(std::move(job)), workers_(static_cast<size_t>(job_.nprocs)) {}
+ProcessContext::ProcessContext(JobSpec job)
+    : job_(std::move(job)), workers_(static_cast<size_t>(job_.nprocs)), health_(workers_.size()) {}
 
 ProcessContext::~ProcessContext() {
     if (set_) set_->release();
@@ -148,8 +149,8 @@ JobPlan ProcessContext::make_plan() const {
     check_programs();
     JobPlan plan;
     plan.job = job_;
-    plan.page = std::make_shared<os::JobPage>();
-    plan.environment = make_environment(own_environment(), {{-1, env::name(env::Var::job), plan.page->address()}}, 0);
+    plan.page = std::make_shared<os::JobPage>(workers_.size());
+    plan.environment = own_environment();
     plan.signal_mask = os::signal_mask();
     plan.held_by = job_.containment;
     if (!job_.function.empty()) {
@@ -161,7 +162,9 @@ JobPlan ProcessContext::make_plan() const {
         const WorkerSpec &spec = workers_[i];
         WorkerPlan &worker = plan.workers.emplace_back();
         worker.directory = spec.directory;
-        worker.environment = make_environment(plan.environment, changes_, static_cast<int32_t>(i));
+        const EnvChange page{-1, env::name(env::Var::job), plan.page->address(i)};
+        worker.environment =
+            make_environment(make_environment(plan.environment, {page}, 0), changes_, static_cast<int32_t>(i));
         worker.stdin_bytes = spec.stdin_bytes;
         worker.stdin_path = spec.stdin_path;
         if (spec.stdin_from != 0)
@@ -204,6 +207,12 @@ void ProcessContext::start() {
             if (aborted_) set_->abort();
         }
         set->start();
+    } catch (const Error &error) {
+        std::scoped_lock lock(mutex_);
+        const bool refused = !set && error.code() == UJOIN_E_INVALID; // what was asked for can be mended
+        started_ = !refused;
+        failed_ = !refused;
+        throw;
     } catch (...) {
         std::scoped_lock lock(mutex_);
         failed_ = true;
@@ -244,6 +253,15 @@ ujoin_worker_result ProcessContext::result(int32_t rank) const {
     out.error_path = "";
     if (const auto found = set()) found->fill(static_cast<size_t>(rank), out);
     return out;
+}
+
+ujoin_worker_health ProcessContext::health(int32_t rank) {
+    check_rank(rank, false);
+    const auto index = static_cast<size_t>(rank);
+    const auto found = set();
+    const std::scoped_lock lock(health_mutex_);
+    health_[index] = found ? found->health(index) : WorkerHealth::not_started(job_.first_rank, index);
+    return health_[index].fill();
 }
 
 const char *ProcessContext::report() {

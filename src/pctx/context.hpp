@@ -24,6 +24,7 @@ class ProcessContext {
     ujoin_status wait(int64_t timeout_ms);
     int32_t first_failure() const;
     ujoin_worker_result result(int32_t rank) const;
+    ujoin_worker_health health(int32_t rank);
     const char *report();
     const char *json_report();
     void signal(int32_t rank, int32_t signal);
@@ -46,6 +47,9 @@ class ProcessContext {
     std::vector<EnvChange> changes_;
     std::string report_;
     std::string json_;
+
+    std::mutex health_mutex_;
+    std::vector<WorkerHealth> health_; // by rank: what was told last
 
     mutable std::mutex mutex_;
     std::shared_ptr<ProcessSet> set_; // from a start on

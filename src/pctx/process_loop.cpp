@@ -4,12 +4,14 @@
 #include "pctx/process_set.hpp"
 #include <algorithm>
 #include <csignal>
+#include <unistd.h>
 
 namespace ujoin {
 namespace {
 
 constexpr int taken_retries = 50; // until the kernel has put the status into the pidfd
 constexpr int64_t taken_retry_ms = 2;
+constexpr int64_t status_ms = 1000;
 
 } // namespace
 
@@ -297,8 +299,46 @@ void ProcessSet::console_eased() {
     if (phase_ == Phase::flushing) flush();
 }
 
+/// Who else writes to the terminal would write into the line.
+bool ProcessSet::may_show_status() const {
+    if (!plan_->job.status_line || isatty(2) != 1) return false;
+    for (const WorkerStdio &worker : plan_->files.workers)
+        for (int s = 0; s < 2; s++)
+            if (worker.streams[static_cast<size_t>(s)].kind == StreamKind::inherit && isatty(s + 1) == 1) return false;
+    return true;
+}
+
+/// "worker: 3 of 4 ranks up, 1 restart, 12 s; rank 2 silent for 41 s"
+void ProcessSet::show_status() {
+    const JobSpec &job = plan_->job;
+    const int64_t now = os::realtime_ns();
+    size_t up = 0;
+    size_t silent = 0;
+    int64_t oldest = now;
+    int64_t began = now;
+    for (size_t i = 0; i < workers_.size(); i++) {
+        began = std::min(began, records_[i].start_ns);
+        if (!workers_[i].live) continue;
+        up++;
+        uint64_t bytes[2] = {};
+        uint64_t dropped = 0;
+        const int64_t last = std::max(add_output(i, bytes, dropped), records_[i].start_ns);
+        if (last >= oldest) continue;
+        oldest = last;
+        silent = i;
+    }
+    const auto seconds = [&](int64_t since) { return (now - since) / 1'000'000'000; };
+    std::string text = cat(job.name, ": ", up, " of ", workers_.size(), " ranks up, ", job.restart_count,
+                           job.restart_count == 1 ? " restart, " : " restarts, ", seconds(began), " s");
+    if (up > 0) text += cat("; rank ", plan_->rank_of(silent), " silent for ", seconds(oldest), " s");
+    console_->set_status(std::move(text));
+    status_timer_->start(status_ms, guarded([this] { show_status(); }));
+}
+
 void ProcessSet::flush() {
     timer_->stop();
+    if (status_timer_) status_timer_.reset();
+    if (console_) console_->set_status("");
     phase_ = Phase::flushing;
     if (!console_ || console_->idle()) begin_close(); // else console_eased() comes back here
 }

@@ -170,6 +170,7 @@ Error ProcessSet::child_failed() const {
 void ProcessSet::explain_all() {
     for (size_t i = 0; i < workers_.size(); i++) {
         Explanation why = explain(*plan_, records_[i], i, &workers_[i].answer);
+        if (ended_badly(records_[i])) why.doing = health(i).doing();
         std::scoped_lock lock(mutex_);
         WorkerRecord &record = records_[i];
         record.later =
@@ -224,18 +225,37 @@ std::string ProcessSet::json_report() const {
     return make_json_report(*plan_, results, first);
 }
 
+/// What a worker has written so far; returns when it last did.
+int64_t ProcessSet::add_output(size_t index, uint64_t (&bytes)[2], uint64_t &dropped) const {
+    const WorkerStdio &stdio = plan_->files.workers[index];
+    int64_t last_ns = 0;
+    for (size_t s = 0; s < 2; s++) {
+        const StreamCounters &counters = workers_[index].counters[s];
+        bytes[s] = counters.bytes.load(std::memory_order_relaxed);
+        dropped += counters.dropped.load(std::memory_order_relaxed);
+        last_ns = std::max(last_ns, counters.last_ns.load(std::memory_order_relaxed));
+        if (stdio.streams[s].kind == StreamKind::file) fill_from_file(stdio.streams[s].path, bytes[s], last_ns);
+    }
+    return last_ns;
+}
+
+WorkerHealth ProcessSet::health(size_t index) const {
+    uint64_t bytes[2] = {};
+    uint64_t dropped = 0;
+    const int64_t last_ns = add_output(index, bytes, dropped);
+    WorkerRecord record;
+    {
+        std::scoped_lock lock(mutex_);
+        record = records_[index];
+    }
+    return {*plan_, record, index, last_ns == 0 ? 0 : std::max(last_ns, record.start_ns)};
+}
+
 void ProcessSet::fill(size_t index, ujoin_worker_result &out) const {
     const Worker &worker = workers_[index];
     const WorkerStdio &stdio = plan_->files.workers[index];
     uint64_t bytes[2] = {};
-    int64_t last_ns = 0;
-    for (size_t s = 0; s < 2; s++) {
-        const StreamCounters &counters = worker.counters[s];
-        bytes[s] = counters.bytes.load(std::memory_order_relaxed);
-        out.dropped_lines += counters.dropped.load(std::memory_order_relaxed);
-        last_ns = std::max(last_ns, counters.last_ns.load(std::memory_order_relaxed));
-        if (stdio.streams[s].kind == StreamKind::file) fill_from_file(stdio.streams[s].path, bytes[s], last_ns);
-    }
+    const int64_t last_ns = add_output(index, bytes, out.dropped_lines);
     std::scoped_lock lock(mutex_);
     const WorkerRecord &record = records_[index];
     out.state = record.state;
@@ -248,7 +268,7 @@ void ProcessSet::fill(size_t index, ujoin_worker_result &out) const {
     out.start_ns = record.start_ns;
     out.end_ns = record.end_ns;
     out.failed_ns = ended_badly(record) ? (worker.explained ? worker.why.failed_ns : record.end_ns) : 0;
-    out.last_output_ns = last_ns;
+    out.last_output_ns = last_ns == 0 ? 0 : std::max(last_ns, record.start_ns); // files have a coarser clock
     out.user_us = record.exit.user_us;
     out.system_us = record.exit.system_us;
     out.peak_bytes = record.exit.peak_bytes;

@@ -5,6 +5,7 @@
 #include "io/loop.hpp"
 #include "io/watch.hpp"
 #include "os/fd.hpp"
+#include "pctx/health.hpp"
 #include "pctx/output_queue.hpp"
 #include "pctx/result.hpp"
 #include "pctx/stream.hpp"
@@ -53,6 +54,7 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     /// As of the last wait or close.
     int32_t first_failure_seen() const;
     void fill(size_t index, ujoin_worker_result &out) const;
+    WorkerHealth health(size_t index) const;
     std::string report() const;
     std::string json_report() const;
 
@@ -122,6 +124,8 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     void look_for_leftovers();
     void kill_leftovers();
     void begin_drain();
+    bool may_show_status() const;
+    void show_status();
     void stream_ended();
     void console_eased();
     void flush();
@@ -129,6 +133,9 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     void done();
     void broken(const std::string &text);
     int64_t ms_until(int64_t at_ns) const;
+
+    // any thread
+    int64_t add_output(size_t index, uint64_t (&bytes)[2], uint64_t &dropped) const;
 
     // any thread, with the lock held
     void signal_worker(Worker &worker, int signal);
@@ -162,6 +169,7 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     std::unique_ptr<ConsoleLink> console_link_;
     std::unique_ptr<io::Timer> timer_;
     std::unique_ptr<io::Timer> retry_timer_;
+    std::unique_ptr<io::Timer> status_timer_; // where the terminal has a status line
     std::unique_ptr<io::Watch> warden_watch_; // its socket
     std::unique_ptr<io::Watch> warden_exit_;
     std::vector<size_t> retrying_;

@@ -284,6 +284,11 @@ void ProcessSet::attach() {
                 std::make_unique<io::Watch>(*loop_, workers_[i].pidfd.get(), guarded([this, i] { exit_ready(i); }));
     }
     attached_ = true;
+    if (may_show_status()) {
+        if (!console_) make_console_link();
+        status_timer_ = std::make_unique<io::Timer>(*loop_);
+        show_status();
+    }
     if (warden_) {
         warden_watch_ = std::make_unique<io::Watch>(*loop_, warden_->socket(), guarded([this] { warden_ready(); }));
         for (const os::warden::Event &event : warden_->take_early()) warden_event(event);
@@ -329,6 +334,7 @@ void ProcessSet::take_down() {
             warden_exit_.reset();
             timer_.reset();
             retry_timer_.reset();
+            status_timer_.reset();
             for (Worker &worker : workers_) {
                 worker.exit_watch.reset();
                 for (auto &stream : worker.streams) stream.reset();

@@ -145,6 +145,7 @@ std::string entry(const JobPlan &plan, const WorkerRecord &record, size_t index,
     return cat("[", number, "]:\n  time      : ", iso_time(why.failed_ns), "\n  host      : ", host_name(),
                "\n  rank      : ", plan.rank_of(index), " (local_rank: ", index, ")\n  exitcode  : ", python_code(record),
                " (pid: ", record.pid, ")\n  end       : ", how_it_ended(record),
+               why.doing.empty() ? "" : cat("\n  doing     : ", why.doing),
                "\n  error_file: ", why.error_path.empty() ? nothing : why.error_path.c_str(),
                "\n  traceback : ", set_in(trace.empty() ? nothing : trace), "\n");
 }

@@ -34,7 +34,7 @@ struct JobPlan {
     std::vector<WorkerPlan> workers;
     StdioPlan files;
     std::shared_ptr<os::JobPage> page;    // UJOIN_JOB names it to the workers
-    std::vector<std::string> environment; // the launcher's, with that
+    std::vector<std::string> environment; // the launcher's
     uint64_t signal_mask = 0;             // of the thread that starts the job
     std::string own_program;              // of a job that runs functions: what is executed for it
     ujoin_containment held_by = UJOIN_CONTAINMENT_GROUP;
@@ -62,6 +62,7 @@ struct Explanation {
     std::string error_path; // "" if it wrote none that can be read
     int64_t failed_ns = 0;  // CLOCK_REALTIME
     int64_t monotonic_ns = 0;
+    std::string doing; // what its group was in; "" if it had none, or had closed it
 };
 /// `answer` may be empty. For a worker that ended well, or runs, all is empty.
 Explanation explain(const JobPlan &plan, const WorkerRecord &record, size_t index, const Answer *answer);

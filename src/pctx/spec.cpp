@@ -70,6 +70,7 @@ void read_output(const ujoin_pctx_spec &given, JobSpec &job) {
     job.rotate_keep = given.rotate_keep == 0 ? 1 : std::max(given.rotate_keep, 0);
     job.console = check_choice(given.console, UJOIN_CONSOLE_BLOCK, UJOIN_CONSOLE_SPILL, "spec.console");
     job.no_colour = check_flag(given.no_colour, "spec.no_colour");
+    job.status_line = check_flag(given.status_line, "spec.status_line");
 }
 
 std::optional<std::string> check_program(const char *program, const char *what) {

@@ -53,6 +53,7 @@ struct JobSpec {
     ujoin_std tee = UJOIN_STD_NONE;
     ujoin_containment containment = UJOIN_CONTAINMENT_GROUP;
     bool same_session = false;
+    bool status_line = false;
 };
 
 /// What one worker has of its own.

@@ -101,7 +101,7 @@ static void test_create_refuses(void **state) {
     REFUSE(spec.containment = -1, "containment");
     REFUSE(spec.same_session = 2, "same_session");
     REFUSE(spec.same_session = 1, "same_session"); /* two workers */
-    REFUSE(spec.reserved = 1, "reserved");
+    REFUSE(spec.status_line = 2, "spec.status_line");
 #undef REFUSE
     memset(longer, 0, sizeof longer);
     spec = good_spec();

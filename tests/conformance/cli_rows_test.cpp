@@ -321,7 +321,9 @@ TEST_F(Cli, standalone_has_a_port_and_a_name_of_its_own) {
 class CliSignals : public Cli, public testing::WithParamInterface<int> {};
 
 TEST_P(CliSignals, is_passed_on_and_ends_the_job) {
-    const auto job = run({"--nproc-per-node", "2", worker_, "signals", "polite"});
+    Args args{"--nproc-per-node", "2", worker_, "signals", "polite"};
+    if (GetParam() == SIGQUIT) args.insert(args.begin(), {"--signals-to-handle", "SIGQUIT"}); // else it is a question
+    const auto job = run(args);
     ASSERT_TRUE(wait_for_workers(2));
     job->signal(GetParam());
     EXPECT_EQ(job->wait(), 128 + GetParam());

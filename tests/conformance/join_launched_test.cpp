@@ -108,22 +108,24 @@ TEST(JoinLaunched, LAUNCHER_08_a_stop_signal_must_be_one) {
 TEST(JoinLaunched, a_launcher_that_cannot_be_found_asks_for_nothing) {
     using ujoin::os::JobPage;
     using ujoin::os::LauncherPage;
-    JobPage page;
+    JobPage page(1);
     page.ask_stop();
-    setenv("UJOIN_JOB", page.address().c_str(), 1);
+    setenv("UJOIN_JOB", page.address(0).c_str(), 1);
     EXPECT_TRUE(LauncherPage::find().asks_stop());
-    std::string other = page.address();
-    other.back() = other.back() == '1' ? '2' : '1';
+    std::string other = page.address(0);
+    char &digit = other[other.rfind(':') - 1];
+    digit = digit == '1' ? '2' : '1';
     setenv("UJOIN_JOB", other.c_str(), 1);
     EXPECT_FALSE(LauncherPage::find().asks_stop()) << "the page of another job";
-    setenv("UJOIN_JOB", (std::to_string(getpid()) + ":1:ff").c_str(), 1);
+    setenv("UJOIN_JOB", (std::to_string(getpid()) + ":1:ff:0").c_str(), 1);
     EXPECT_FALSE(LauncherPage::find().asks_stop()) << "not a page";
-    setenv("UJOIN_JOB", page.address().c_str(), 1);
+    setenv("UJOIN_JOB", page.address(0).c_str(), 1);
     const LauncherPage found = LauncherPage::find();
     page.close();
     EXPECT_TRUE(found.asks_stop()) << "who has it keeps it";
     EXPECT_FALSE(LauncherPage::find().asks_stop()) << "it is gone";
-    for (const char *wrong : {"1", "1:2", "1:2:", "a:b:c", "1:2:3:4", "1:2:3 ", "-1:2:3", "1:2:10000000000000000"}) {
+    for (const char *wrong :
+         {"1", "1:2", "1:2:3", "1:2:3:", "a:b:c:0", "1:2:3:4:5", "1:2:3:4 ", "-1:2:3:0", "1:2:10000000000000000:0"}) {
         setenv("UJOIN_JOB", wrong, 1);
         ujoin_group *group = nullptr;
         ujoin_group_options options{};

@@ -34,6 +34,11 @@ TEST(PctxRows, P_10_ranks_without_a_program_are_named) {
     EXPECT_EQ(pctx_start(job.handle), UJOIN_E_INVALID);
     EXPECT_NE(std::strstr(ujoin_last_error(), "ranks 0 to 9"), nullptr) << ujoin_last_error();
     EXPECT_NE(std::strstr(ujoin_last_error(), "0, 1, 2, 4, 5, 6, 7, 8, 9"), nullptr) << ujoin_last_error();
+    EXPECT_EQ(pctx_wait(job.handle, 0), UJOIN_E_STATE) << "nothing was started";
+    ASSERT_PCTX_OK(pctx_set_worker(job.handle, -1, &worker));
+    ASSERT_PCTX_OK(pctx_start(job.handle)); // what was refused can be mended
+    EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_OK);
+    EXPECT_EQ(pctx_start(job.handle), UJOIN_E_STATE);
 }
 
 TEST(PctxRows, P_12_a_thread_that_is_not_the_first) {

@@ -229,4 +229,60 @@ TEST(PctxOutput, waiting_for_silent_workers_wakes_nobody) {
     EXPECT_LE(switches() - before, 5); // the wait itself; with a tick every 100 ms it would be 15 and more
 }
 
+namespace {
+
+/// A thread of the library's: its name and how often it has given up the processor by itself.
+std::map<std::string, long> library_threads() {
+    std::map<std::string, long> found;
+    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
+        const std::string name = read_file(task.path().string() + "/comm");
+        if (name.find("ujoin-") != 0) continue; // a sanitizer may have one of its own
+        for (const std::string &line : split_lines(read_file(task.path().string() + "/status")))
+            if (line.find("voluntary_ctxt_switches:") == 0)
+                found[task.path().filename().string()] = std::stol(line.substr(24));
+    }
+    return found;
+}
+
+int64_t resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    int64_t total = 0;
+    int64_t resident = 0;
+    file >> total >> resident;
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+} // namespace
+
+TEST(PctxOutput, many_silent_workers_cost_three_threads_no_wake_up_and_little_memory) {
+    constexpr int workers = 256;
+    constexpr int64_t stream_bytes = 64 << 10; // of the launcher's own memory
+    {
+        Job warm(2, {"exit=0"}); // what a first job leaves behind
+        warm.spec.log_dir = "/dev/null";
+        warm.spec.tee = UJOIN_STD_ALL;
+        ASSERT_PCTX_OK(warm.create_and_start());
+        ASSERT_EQ(pctx_wait(warm.handle, 60'000), UJOIN_OK);
+    }
+    Folder folder;
+    const std::string logs = folder.file("logs");
+    const int64_t before = resident_bytes();
+    Job job(workers, {"forever"});
+    job.spec.log_dir = logs.c_str();
+    job.spec.tee = UJOIN_STD_ALL;
+    job.spec.grace_ms = UJOIN_NOW;
+    ASSERT_PCTX_OK(job.create_and_start());
+    std::map<std::string, long> at_first;
+    ASSERT_TRUE(eventually([&] { // they may still be at the start
+        at_first = library_threads();
+        EXPECT_EQ(pctx_wait(job.handle, 200), UJOIN_PENDING);
+        return library_threads() == at_first;
+    }));
+    EXPECT_LE((resident_bytes() - before) / (2 * workers), stream_bytes);
+    EXPECT_LE(at_first.size(), 3U) << "beside the caller's";
+    EXPECT_EQ(pctx_wait(job.handle, 3000), UJOIN_PENDING);
+    EXPECT_EQ(library_threads(), at_first) << "nobody has woken up";
+    EXPECT_EQ(pctx_close(job.handle, SIGKILL, 0), UJOIN_OK);
+}
+
 } // namespace

@@ -28,6 +28,7 @@ class WrappedBackend final : public ujoin::Backend {
     }
     bool pending(int32_t rank, ujoin::OpArgs &out) override { return backend_->pending(rank, out); }
     void abort(const std::string &reason, bool left) override { backend_->abort(reason, left); }
+    void tell(ujoin::os::Health &health) override { backend_->tell(health); }
     ujoin::Board &board() override { return backend_->board(); }
 
   private:
@@ -44,7 +45,8 @@ inline std::shared_ptr<ujoin::Group> wrapped_group(const std::string &meeting, i
     request.meeting = meeting;
     request.backend = "local";
     return std::make_shared<ujoin::Group>(
-        std::make_unique<WrappedBackend>(ujoin::local_backend().attach(request), std::move(look)), rank, size, size, 0);
+        std::make_unique<WrappedBackend>(ujoin::local_backend().attach(request), std::move(look)), rank, size, size,
+        ujoin::GroupConfig{});
 }
 
 } // namespace harness

@@ -102,6 +102,14 @@ inline PyObject *as_tuple(const ujoin_worker_result &r) {
         from_text(r.traceback), from_text(r.stdout_path), from_text(r.stderr_path), from_text(r.error_path));
 }
 
+inline PyObject *as_tuple(const ujoin_worker_health &h) {
+    PyObject *missing = as_list({h.missing, h.missing + h.missing_count});
+    return Py_BuildValue("(iiiiiiiiiiiLLLLNNNNN)", h.state, h.rank, h.pid, h.group_pid, h.group_rank, h.group_size, h.groups,
+                         h.in_operation, h.in_context, h.joined, h.broken, (long long)h.sequence, (long long)h.round,
+                         (long long)h.since_ns, (long long)h.last_output_ns, missing, from_text(h.operation),
+                         from_text(h.waiting_for), from_text(h.group), from_text(h.text));
+}
+
 /// The ranks of a completed operation.
 inline PyObject *contributors(const ujoin_work *work) {
     std::vector<int32_t> ranks;

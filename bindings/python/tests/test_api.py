@@ -117,6 +117,7 @@ REACHED_BY = {
     "pctx_failed": "PContext.failed",
     "pctx_first_failure": "PContext.first_failure",
     "pctx_get_result": "PContext.result",
+    "pctx_health": "PContext.health",
     "pctx_report": "PContext.report",
     "pctx_report_json": "PContext.report_json",
     "pctx_signal": "PContext.signal",

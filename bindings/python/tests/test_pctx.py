@@ -105,6 +105,14 @@ def test_an_agreed_stop(tmp_path: pathlib.Path) -> None:
     )
     with job:
         until(lambda: (tmp_path / "trains").exists(), "the workers train")
+        until(lambda: (job.health(1).round or 0) > 0, "rank 1 tells of its rounds")
+        health = job.health(1)
+        assert health.state == WorkerState.RUNNING
+        assert (health.rank, health.group_rank, health.group_size) == (1, 1, 2)
+        assert health.in_context
+        assert not health.joined
+        assert not health.broken
+        assert health.text.startswith(f"rank 1 (pid {health.pid}): ")
         job.ask_stop()
         result = job.wait(timeout=DEADLINE)
         assert result is not None, "they stop by themselves"

@@ -449,7 +449,7 @@ static void print_ujoin_pctx_spec(void) {
     FIELD(ujoin_pctx_spec, same_session);
     FIELD(ujoin_pctx_spec, no_colour);
     FIELD(ujoin_pctx_spec, rotate_keep);
-    FIELD(ujoin_pctx_spec, reserved);
+    FIELD(ujoin_pctx_spec, status_line);
 }
 static void print_ujoin_worker(void) {
     TYPE("ujoin_worker", ujoin_worker);
@@ -505,6 +505,32 @@ static void print_ujoin_worker_result(void) {
     FIELD(ujoin_worker_result, stdout_path);
     FIELD(ujoin_worker_result, stderr_path);
     FIELD(ujoin_worker_result, error_path);
+}
+static void print_ujoin_worker_health(void) {
+    TYPE("ujoin_worker_health", ujoin_worker_health);
+    FIELD(ujoin_worker_health, size);
+    FIELD(ujoin_worker_health, sequence);
+    FIELD(ujoin_worker_health, round);
+    FIELD(ujoin_worker_health, since_ns);
+    FIELD(ujoin_worker_health, last_output_ns);
+    FIELD(ujoin_worker_health, missing);
+    FIELD(ujoin_worker_health, missing_count);
+    FIELD(ujoin_worker_health, operation);
+    FIELD(ujoin_worker_health, waiting_for);
+    FIELD(ujoin_worker_health, group);
+    FIELD(ujoin_worker_health, text);
+    FIELD(ujoin_worker_health, state);
+    FIELD(ujoin_worker_health, rank);
+    FIELD(ujoin_worker_health, pid);
+    FIELD(ujoin_worker_health, group_pid);
+    FIELD(ujoin_worker_health, group_rank);
+    FIELD(ujoin_worker_health, group_size);
+    FIELD(ujoin_worker_health, groups);
+    FIELD(ujoin_worker_health, in_operation);
+    FIELD(ujoin_worker_health, in_context);
+    FIELD(ujoin_worker_health, joined);
+    FIELD(ujoin_worker_health, broken);
+    FIELD(ujoin_worker_health, reserved);
 }
 static void print_ujoin_worker_args(void) {
     TYPE("ujoin_worker_args", ujoin_worker_args);
@@ -740,6 +766,7 @@ int main(void) {
     print_ujoin_worker();
     print_ujoin_worker_state();
     print_ujoin_worker_result();
+    print_ujoin_worker_health();
     print_ujoin_worker_args();
     print_ujoin_worker_fn();
     print_macros();

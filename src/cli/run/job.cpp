@@ -160,6 +160,7 @@ Job make_job(const Options &options, const Place &place, int attempt) {
                    : options.console == "spill" ? UJOIN_CONSOLE_SPILL
                                                 : UJOIN_CONSOLE_BLOCK;
     spec.binding = binding(options.numa_binding);
+    spec.status_line = shows_status(options) ? 1 : 0;
     ujoin_pctx *job = nullptr;
     need(pctx_create(&spec, &job));
     Job owned(job);

@@ -4,13 +4,14 @@
 #include "run/init.hpp"
 #include "run/nodes.hpp"
 #include "run/options.hpp"
+#include "run/say.hpp"
 #include "run/signals.hpp"
 #include <cstdio>
 
 namespace {
 
 void show_warning(void *, ujoin_log_level level, const char *text) {
-    std::fprintf(stderr, "ujoin-run: %s%s\n", level <= UJOIN_LOG_WARNING ? "warning: " : "", text);
+    ujoin_run::say(std::string("ujoin-run: ") + (level <= UJOIN_LOG_WARNING ? "warning: " : "") + text + "\n");
 }
 
 int run(int argc, char **argv) {
@@ -27,10 +28,11 @@ int run(int argc, char **argv) {
             std::fputs(describe(options, Nodes(alone).meet(0)).c_str(), stdout);
             return 0;
         }
+        if (shows_status(options)) expect_status_line();
         become_init_if_needed();
         ujoin_set_log_sink(options.event_log_handler == "console" ? UJOIN_LOG_INFO : UJOIN_LOG_WARNING, show_warning,
                            nullptr, nullptr);
-        SignalForwarder signals(options.handled, options.stop_on);
+        SignalForwarder signals(options.handled, options.stop_on, options.signals_given, options.workers);
         Nodes nodes(options);
         return run_attempts(options, nodes, signals);
     } catch (const Exit &end) {

@@ -150,7 +150,6 @@ void read_nodes(Options &options) {
                                    std::to_string(options.max_nodes - 1));
 }
 
-/// Names that are no signal's are said and left out.
 /// A signal by its name, with or without SIG; 0 if there is none that can be handled.
 int signal_of(const std::string &name) {
     for (int number = 1; number < NSIG; number++) {
@@ -161,6 +160,7 @@ int signal_of(const std::string &name) {
     return 0;
 }
 
+/// Names that are no signal's are said and left out.
 void read_signals(Options &options) {
     if (!options.stop_signal.empty() && (options.stop_on = signal_of(options.stop_signal)) == 0)
         throw Exit(exit_usage, "--stop-signal is \"" + options.stop_signal + "\", which is no signal that can be handled");
@@ -187,6 +187,7 @@ void check_words(const Options &options) {
     one_of(options.rdzv_backend, "--rdzv-backend", {"static", "c10d"});
     one_of(options.start_method, "--start-method", {"spawn", "fork", "forkserver"});
     one_of(options.console, "--console", {"block", "drop", "spill"});
+    one_of(options.status_line, "--status-line", {"auto", "off"});
     one_of(options.numa_binding.empty() ? "none" : options.numa_binding, "--numa-binding",
            {"none", "spread", "compact", "node", "socket", "exclusive", "core-complex"});
     one_of(options.logs_specs.empty() ? "default" : options.logs_specs, "--logs-specs", {"default"});
@@ -275,6 +276,11 @@ std::string nearest(const std::string &word, const std::vector<std::string> &kno
     return best;
 }
 
+bool shows_status(const Options &options) {
+    const char *terminal = std::getenv("TERM");
+    return options.status_line == "auto" && terminal && std::strcmp(terminal, "dumb") != 0;
+}
+
 namespace {
 
 void add_options(CLI::App &app, Options &options) {
@@ -304,19 +310,24 @@ void add_options(CLI::App &app, Options &options) {
     value_option(app, "-t,--tee", options.tee, "to files and, with a prefix, to the console; values as for -r");
     value_option(app, "--local-ranks-filter", options.local_ranks_filter, "only these local ranks on the console: 0,1,...");
     value_option(app, "--duplicate-stdout-filters", options.stdout_filters,
-                 "lines with one of these words also go to filtered_stdout.log");
+                 "lines that --tee shows and that have one of these words also go to filtered_stdout.log");
     value_option(app, "--duplicate-stderr-filters", options.stderr_filters, "the same for stderr");
     value_option(app, "--logs-specs", options.logs_specs, "default: there is no other");
     value_option(app, "--event-log-handler", options.event_log_handler, "null, or console: ends of workers on stderr");
     value_option(app, "--console", options.console,
                  "a console that is too slow: block the workers, drop lines, or spill them");
     value_option(app, "--rotate-bytes", options.rotate_bytes, "begin a new log file at this size");
+    value_option(app, "--status-line", options.status_line,
+                 "auto (the terminal's last line, where output goes through -r or -t) or off");
     flag_option(app, "--timestamps", options.timestamps, "the time before each line with a prefix");
     value_option(app, "--master-addr", options.master_addr, "MASTER_ADDR of the workers");
     value_option(app, "--master-port", options.master_port, "MASTER_PORT of the workers");
     value_option(app, "--local-addr", options.local_addr, "this host's address for the others");
-    value_option(app, "--signals-to-handle", options.signals,
-                 "signals that end the job; USR1 and USR2, if named, are only passed on");
+    value_option(
+        app, "--signals-to-handle", options.signals,
+        "signals that end the job; USR1 and USR2, if named, are only passed on; QUIT first prints what the workers do, "
+        "and ends the job only if it is named here")
+        ->each([&options](const std::string &) { options.signals_given = true; });
     value_option(app, "--stop-signal", options.stop_signal,
                  "the first of this signal asks the workers for an agreed stop, and ends nobody");
     value_option(app, "--shutdown-timeout,--grace", options.grace, "seconds between the polite signal and SIGKILL");
@@ -358,6 +369,7 @@ Options parse(int argc, char **argv) {
     }
     if (!options.completion.empty()) throw Exit(0, completion(options.completion, long_names(app)));
     if (std::getenv("PET_NODE_RANK") || std::getenv("UJOIN_NODE_RANK")) options.node_rank_given = true;
+    if (std::getenv("PET_SIGNALS_TO_HANDLE") || std::getenv("UJOIN_SIGNALS_TO_HANDLE")) options.signals_given = true;
     check(options, app.remaining(), long_names(app));
     choose_prefix(options);
     return options;

@@ -46,9 +46,11 @@ struct Options {
     std::string logs_specs;
     std::string event_log_handler = "null";
     std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+    bool signals_given = false; ///< so QUIT is meant to end the job
     std::string stop_signal;
     std::string numa_binding;
     std::string console = "block";
+    std::string status_line = "auto";
     std::string json;
     std::string completion;
     std::string function; ///< library.so:symbol instead of a program
@@ -78,6 +80,9 @@ struct Options {
 
 /// Reads argv. Throws Exit with what is to be printed; its code is 0 for --help, --version and --completion.
 Options parse(int argc, char **argv);
+
+/// Whether a terminal may have a status line.
+bool shows_status(const Options &options);
 
 /// "a,b" as its parts.
 std::vector<std::string> split(const std::string &text, char at);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/signals.hpp"
 #include "run/options.hpp"
+#include "run/say.hpp"
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -44,15 +45,19 @@ void install(int signal) {
 
 } // namespace
 
-SignalForwarder::SignalForwarder(const std::vector<int> &handled, int stop_on)
-    : stop_on_(stop_on), stop_on_ends_(std::find(handled.begin(), handled.end(), stop_on) != handled.end()) {
+SignalForwarder::SignalForwarder(std::vector<int> handled, int stop_on, bool quit_ends, int32_t workers)
+    : handled_(std::move(handled)), stop_on_(stop_on), quit_ends_(quit_ends), workers_(workers) {
     if (pipe2(g_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
         throw Exit(exit_usage, std::string("cannot make a pipe: ") + std::strerror(errno)); // NOLINT(concurrency-mt-unsafe)
-    for (const int signal : handled) install(signal);
+    for (const int signal : handled_) install(signal);
     if (stop_on != 0) install(stop_on);
     std::signal(SIGPIPE, SIG_IGN); // whoever reads our output may leave; the exit status still counts
     install(SIGTSTP);
     install(SIGCONT);
+}
+
+bool SignalForwarder::ends(int signal) const {
+    return std::find(handled_.begin(), handled_.end(), signal) != handled_.end();
 }
 
 SignalForwarder::~SignalForwarder() {
@@ -101,7 +106,11 @@ void SignalForwarder::run() {
 void SignalForwarder::handle(int signal) {
     if (signal == stop_on_) {
         if (!asked_to_stop_.exchange(true)) return ask_stop();
-        if (!stop_on_ends_) return;
+        if (!ends(signal)) return;
+    }
+    if (signal == SIGQUIT) {
+        print_health();
+        if (!quit_ends_) return;
     }
     if (signal == SIGTSTP) return suspend();
     if (signal == SIGCONT) {
@@ -123,8 +132,20 @@ void SignalForwarder::handle(int signal) {
     }
 }
 
+/// One line per worker, in one piece: lines of workers do not come between.
+void SignalForwarder::print_health() const {
+    std::string text;
+    for (int32_t rank = 0; rank < workers_; rank++) {
+        ujoin_worker_health health{};
+        health.size = sizeof health;
+        const bool known = pctx_health(job_, rank, &health) == UJOIN_OK;
+        text.append("ujoin-run: ").append(known ? health.text : ujoin_last_error()).append("\n");
+    }
+    say(text);
+}
+
 void SignalForwarder::ask_stop() {
-    std::fprintf(stderr, "ujoin-run: asking the workers to stop after the same round\n");
+    say("ujoin-run: asking the workers to stop after the same round\n");
     pctx_stop(job_);
 }
 

@@ -343,6 +343,34 @@ func PctxResultOf(pctx uintptr, rank int) (WorkerResult, *Failure) {
 		ErrorPath: C.GoString(r.error_path)}, nil
 }
 
+// WorkerHealth is ujoin_worker_health, copied.
+type WorkerHealth struct {
+	State, Rank, PID                       int32
+	GroupPID, GroupRank, GroupSize, Groups int32
+	InOperation, InContext, Joined, Broken bool
+	Sequence, Round, SinceNs, LastOutputNs int64
+	Missing                                []int32
+	Operation, WaitingFor, Group, Text     string
+}
+
+// PctxHealthOf copies what a worker does. Its texts live until the next call for that rank: one call at a time.
+func PctxHealthOf(pctx uintptr, rank int) (WorkerHealth, *Failure) {
+	var h C.ujoin_worker_health
+	if failure := PctxHealth(pctx, rank, unsafe.Pointer(&h)); failure != nil {
+		return WorkerHealth{}, failure
+	}
+	var missing []int32
+	for _, r := range unsafe.Slice((*int32)(h.missing), int(h.missing_count)) {
+		missing = append(missing, r)
+	}
+	return WorkerHealth{State: int32(h.state), Rank: int32(h.rank), PID: int32(h.pid), GroupPID: int32(h.group_pid),
+		GroupRank: int32(h.group_rank), GroupSize: int32(h.group_size), Groups: int32(h.groups),
+		InOperation: h.in_operation != 0, InContext: h.in_context != 0, Joined: h.joined != 0, Broken: h.broken != 0,
+		Sequence: int64(h.sequence), Round: int64(h.round), SinceNs: int64(h.since_ns), LastOutputNs: int64(h.last_output_ns),
+		Missing: missing, Operation: C.GoString(h.operation), WaitingFor: C.GoString(h.waiting_for),
+		Group: C.GoString(h.group), Text: C.GoString(h.text)}, nil
+}
+
 // StepOptions is what ZeroStep takes beside the closure.
 type StepOptions struct {
 	Scaler            uintptr

@@ -820,7 +820,7 @@ ujoin_status StateItem(ujoin_state *state, size_t index, const char *key, int by
 ujoin_status PctxParseStd(const char *text, void *values, size_t nprocs) { return pctx_parse_std(text, values, nprocs); }
 /* texts: name, program, log directory, run id, prefix, function; facts: grace, drain, partial line, nprocs, first rank,
  * restart count, redirects, tee, containment, same session, rotate bytes, rotate keep, start method, console, binding, no
- * error file, no colour. output_user 0: no callback; it is owned from here on. */
+ * error file, no colour, status line. output_user 0: no callback; it is owned from here on. */
 ujoin_status PctxCreate(const void *texts, const void *args, size_t arg_count, const void *facts, const void *console_ranks,
                         size_t console_rank_count, const void *out_filters, size_t out_filter_count,
                         const void *err_filters, size_t err_filter_count, uintptr_t output_user, void *out) {
@@ -863,7 +863,8 @@ ujoin_status PctxCreate(const void *texts, const void *args, size_t arg_count, c
                                 .no_error_file = (int32_t)f[15],
                                 .same_session = (int32_t)f[9],
                                 .no_colour = (int32_t)f[16],
-                                .rotate_keep = (int32_t)f[11]};
+                                .rotate_keep = (int32_t)f[11],
+                                .status_line = (int32_t)f[17]};
         status = pctx_create(&spec, out);
     } else {
         no_memory();
@@ -931,6 +932,12 @@ ujoin_status PctxResult(ujoin_pctx *pctx, int rank, void *out) {
     ujoin_worker_result *result = out;
     *result = (ujoin_worker_result){.size = sizeof *result};
     return pctx_get_result(pctx, rank, result);
+}
+/* Fills *out, for PctxHealthOf. */
+ujoin_status PctxHealth(ujoin_pctx *pctx, int rank, void *out) {
+    ujoin_worker_health *health = out;
+    *health = (ujoin_worker_health){.size = sizeof *health};
+    return pctx_health(pctx, rank, health);
 }
 ujoin_status PctxClose(ujoin_pctx *pctx, int signal, int64_t grace_ms, void *call) {
     BEGIN(call);
@@ -2347,6 +2354,23 @@ long long _wrap_PctxResult_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, void
   arg3 = *(void **)&_swig_go_2; 
   
   result = (ujoin_status)PctxResult(arg1,arg2,arg3);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_PctxHealth_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, void *_swig_go_2) {
+  ujoin_pctx *arg1 = 0 ;
+  int arg2 ;
+  void *arg3 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_pctx **)&_swig_go_0; 
+  arg2 = (int)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ujoin_status)PctxHealth(arg1,arg2,arg3);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }

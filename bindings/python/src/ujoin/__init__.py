@@ -60,7 +60,7 @@ from .group import (
 from .join import HookArgs, Join, Joinable, JoinHook, JoinReport
 from .log import set_log_level, set_log_sink
 from .params import Gradients, Params
-from .pctx import PContext, ProcessFailure, RunProcsResult, WorkerResult, start_processes
+from .pctx import PContext, ProcessFailure, RunProcsResult, WorkerHealth, WorkerResult, start_processes
 from .schedule import LossScaler, ScalerState, Schedule
 from .state import Item, State
 from .store import Store
@@ -176,6 +176,7 @@ __all__ = [
     "UnsupportedError",
     "Work",
     "WorkerArgs",
+    "WorkerHealth",
     "WorkerResult",
     "WorkerState",
     "ZeroMemory",

@@ -70,6 +70,46 @@ class WorkerResult(NamedTuple):
     """of the error.json that it wrote; "" if it wrote none"""
 
 
+class WorkerHealth(NamedTuple):
+    """What a worker does now; its group's words are its own. Times are seconds since 1970, to a few ms."""
+
+    state: WorkerState
+    rank: int
+    pid: int
+    group_pid: int
+    """the process that has the group: the worker, or one that it started"""
+    group_rank: int | None
+    """None: it has no group that tells; then only its state and output are known"""
+    group_size: int
+    groups: int
+    """that tell, 4 at most; the one described waits longest, else is busy longest, else is the first"""
+    in_operation: bool
+    in_context: bool
+    """a join context is armed"""
+    joined: bool
+    """it works for the others"""
+    broken: bool
+    """an operation has failed: the group is of no use any more"""
+    sequence: int
+    """number of the operation that its group is in, or was in last, from 1; 0: none yet"""
+    round: int | None
+    """of the join context that is armed"""
+    since: float
+    """what it does now began; 0 without a group"""
+    last_output: float
+    """0: nothing yet, or the stream is not read here"""
+    missing: tuple[int, ...]
+    """the ranks of its group that it waits for"""
+    operation: str
+    """such as "all_reduce": the last one that began"""
+    waiting_for: str
+    """such as "all_reduce(sum, f32, 100)"; "": it does not wait"""
+    group: str
+    """the group's name"""
+    text: str
+    """all this in one line for a person"""
+
+
 @dataclass(frozen=True)
 class ProcessFailure:
     """A worker that failed by itself. `exitcode` is negative where a signal ended it."""
@@ -133,7 +173,8 @@ class PContext:
     attempt. `output`: gets `(rank, Std.OUT or Std.ERR, bytes)`, whole lines or parts of 64 KiB, besides files and instead of
     an untouched console; it runs in `wait` and `close`. `rotate_bytes`: a log file of this size (4096 or more) becomes
     <name>.1; `rotate_keep` old ones are kept, by default one. `console`: what a slow console does. `error_files=False`:
-    workers get no path for error.json. `binding`: placement on processors.
+    workers get no path for error.json. `binding`: placement on processors. `status_line`: if stderr is a terminal to which no
+    worker writes directly, its last line tells how the job stands.
     `grace`: between the polite signal and SIGKILL, by default 30 s. `drain`: for output that a grandchild still holds
     after a worker's end, by default 1 s. `partial_line`: an unfinished line goes to the console after this, 0.2 s.
     As a context manager it ends all workers when it is left.
@@ -171,6 +212,7 @@ class PContext:
         binding: Binding | str = Binding.NONE,
         error_files: bool = True,
         colour: bool = True,
+        status_line: bool = False,
     ) -> None:
         method = choose(StartMethod, start_method)
         self._callable: Callable[..., Any] | None
@@ -219,6 +261,7 @@ class PContext:
             not error_files,
             same_session,
             not colour,
+            status_line,
         )
         if self._has_stdin:
             self._set_worker(None, stdin=functions.bootstrap())
@@ -347,6 +390,18 @@ class PContext:
         seconds += [microseconds / 1e6 for microseconds in times_and_rest[4:6]]
         ended = WorkerState(state), number, pid, code, signal, failed != 0, stopped != 0, Containment(containment)
         return WorkerResult(*ended, *seconds, *times_and_rest[6:])
+
+    def health(self, rank: int) -> WorkerHealth:
+        """What a worker does now, out of memory that it shares with its groups: it is asked nothing, so this works for one
+        that hangs; one that has died keeps what it was doing. From any thread."""
+        fields = _ujoin.pctx_health(self._handle, rank)
+        state, number, pid, group_pid, group_rank, size, groups, busy, armed, joined, broken, sequence, *rest = fields
+        turn, since, last_output, missing, *texts = rest
+        return WorkerHealth(
+            WorkerState(state), number, pid, group_pid, None if group_rank < 0 else group_rank, size, groups, busy != 0,
+            armed != 0, joined != 0, broken != 0, sequence, None if turn < 0 else turn, since / 1e9, last_output / 1e9,
+            tuple(missing), *texts,
+        )  # fmt: skip
 
     @property
     def results(self) -> list[WorkerResult]:

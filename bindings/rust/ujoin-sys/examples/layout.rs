@@ -573,7 +573,9 @@ fn main() {
     field("ujoin_pctx_spec.rotate_keep", offset_of!(ujoin_pctx_spec, rotate_keep), |s: &ujoin_pctx_spec| {
         &s.rotate_keep
     });
-    field("ujoin_pctx_spec.reserved", offset_of!(ujoin_pctx_spec, reserved), |s: &ujoin_pctx_spec| &s.reserved);
+    field("ujoin_pctx_spec.status_line", offset_of!(ujoin_pctx_spec, status_line), |s: &ujoin_pctx_spec| {
+        &s.status_line
+    });
     kind::<ujoin_worker>("ujoin_worker");
     field("ujoin_worker.size", offset_of!(ujoin_worker, size), |s: &ujoin_worker| &s.size);
     field("ujoin_worker.program", offset_of!(ujoin_worker, program), |s: &ujoin_worker| &s.program);
@@ -672,6 +674,64 @@ fn main() {
     );
     field("ujoin_worker_result.error_path", offset_of!(ujoin_worker_result, error_path), |s: &ujoin_worker_result| {
         &s.error_path
+    });
+    kind::<ujoin_worker_health>("ujoin_worker_health");
+    field("ujoin_worker_health.size", offset_of!(ujoin_worker_health, size), |s: &ujoin_worker_health| &s.size);
+    field("ujoin_worker_health.sequence", offset_of!(ujoin_worker_health, sequence), |s: &ujoin_worker_health| {
+        &s.sequence
+    });
+    field("ujoin_worker_health.round", offset_of!(ujoin_worker_health, round), |s: &ujoin_worker_health| &s.round);
+    field("ujoin_worker_health.since_ns", offset_of!(ujoin_worker_health, since_ns), |s: &ujoin_worker_health| {
+        &s.since_ns
+    });
+    field(
+        "ujoin_worker_health.last_output_ns",
+        offset_of!(ujoin_worker_health, last_output_ns),
+        |s: &ujoin_worker_health| &s.last_output_ns,
+    );
+    field("ujoin_worker_health.missing", offset_of!(ujoin_worker_health, missing), |s: &ujoin_worker_health| {
+        &s.missing
+    });
+    field(
+        "ujoin_worker_health.missing_count",
+        offset_of!(ujoin_worker_health, missing_count),
+        |s: &ujoin_worker_health| &s.missing_count,
+    );
+    field("ujoin_worker_health.operation", offset_of!(ujoin_worker_health, operation), |s: &ujoin_worker_health| {
+        &s.operation
+    });
+    field(
+        "ujoin_worker_health.waiting_for",
+        offset_of!(ujoin_worker_health, waiting_for),
+        |s: &ujoin_worker_health| &s.waiting_for,
+    );
+    field("ujoin_worker_health.group", offset_of!(ujoin_worker_health, group), |s: &ujoin_worker_health| &s.group);
+    field("ujoin_worker_health.text", offset_of!(ujoin_worker_health, text), |s: &ujoin_worker_health| &s.text);
+    field("ujoin_worker_health.state", offset_of!(ujoin_worker_health, state), |s: &ujoin_worker_health| &s.state);
+    field("ujoin_worker_health.rank", offset_of!(ujoin_worker_health, rank), |s: &ujoin_worker_health| &s.rank);
+    field("ujoin_worker_health.pid", offset_of!(ujoin_worker_health, pid), |s: &ujoin_worker_health| &s.pid);
+    field("ujoin_worker_health.group_pid", offset_of!(ujoin_worker_health, group_pid), |s: &ujoin_worker_health| {
+        &s.group_pid
+    });
+    field("ujoin_worker_health.group_rank", offset_of!(ujoin_worker_health, group_rank), |s: &ujoin_worker_health| {
+        &s.group_rank
+    });
+    field("ujoin_worker_health.group_size", offset_of!(ujoin_worker_health, group_size), |s: &ujoin_worker_health| {
+        &s.group_size
+    });
+    field("ujoin_worker_health.groups", offset_of!(ujoin_worker_health, groups), |s: &ujoin_worker_health| &s.groups);
+    field(
+        "ujoin_worker_health.in_operation",
+        offset_of!(ujoin_worker_health, in_operation),
+        |s: &ujoin_worker_health| &s.in_operation,
+    );
+    field("ujoin_worker_health.in_context", offset_of!(ujoin_worker_health, in_context), |s: &ujoin_worker_health| {
+        &s.in_context
+    });
+    field("ujoin_worker_health.joined", offset_of!(ujoin_worker_health, joined), |s: &ujoin_worker_health| &s.joined);
+    field("ujoin_worker_health.broken", offset_of!(ujoin_worker_health, broken), |s: &ujoin_worker_health| &s.broken);
+    field("ujoin_worker_health.reserved", offset_of!(ujoin_worker_health, reserved), |s: &ujoin_worker_health| {
+        &s.reserved
     });
     kind::<ujoin_worker_args>("ujoin_worker_args");
     field("ujoin_worker_args.size", offset_of!(ujoin_worker_args, size), |s: &ujoin_worker_args| &s.size);

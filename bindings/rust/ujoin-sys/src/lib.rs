@@ -1476,7 +1476,7 @@ pub struct ujoin_pctx_spec {
     /// only these on the console, others to their files or nowhere; NULL = all
     pub console_ranks: *const i32,
     pub console_rank_count: usize,
-    /// console lines with one of these also go to filtered_stdout.log of the attempt
+    /// lines that go to the console by tee and have one of these also go to filtered_stdout.log
     pub stdout_filters: *const *const c_char,
     pub stdout_filter_count: usize,
     pub stderr_filters: *const *const c_char,
@@ -1515,7 +1515,8 @@ pub struct ujoin_pctx_spec {
     pub no_colour: i32,
     /// old log files kept per stream; default 1; negative = none
     pub rotate_keep: i32,
-    pub reserved: i32,
+    /// 1: if stderr is a terminal, its last line tells how the job stands, where no worker writes to it
+    pub status_line: i32,
 }
 impl ujoin_pctx_spec {
     /// All zero, but for `size`: every field has its default.
@@ -1556,7 +1557,7 @@ impl ujoin_pctx_spec {
             same_session: 0,
             no_colour: 0,
             rotate_keep: 0,
-            reserved: 0,
+            status_line: 0,
         }
     }
 }
@@ -1734,6 +1735,91 @@ impl ujoin_worker_result {
     }
 }
 impl Default for ujoin_worker_result {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a worker does now: pctx_health. Its group's words are its own, so nothing that needs to be safe may rest
+/// on them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_worker_health {
+    pub size: usize,
+    /// number of the operation that its group is in, or was in last, from 1; 0 = none yet
+    pub sequence: i64,
+    /// of the join context that is armed; a joined rank's goes on; -1 = none is
+    pub round: i64,
+    /// CLOCK_REALTIME, to a few ms: what it does now began; 0 without a group
+    pub since_ns: i64,
+    /// likewise; 0 = nothing yet, or the stream is not read here
+    pub last_output_ns: i64,
+    /// the ranks of its group that it waits for (of the first 1024), 0.1 s old at most
+    pub missing: *const i32,
+    /// of missing
+    pub missing_count: usize,
+    /// "all_reduce": the last one that began; "" = none yet
+    pub operation: *const c_char,
+    /// "all_reduce(sum, f32, 100)", "rank 2 to catch up in join context 1"; "" = does not wait
+    pub waiting_for: *const c_char,
+    /// its name, as in ujoin_group_options; 32 bytes of it
+    pub group: *const c_char,
+    /// all this in one line for a person, also of a worker that has ended
+    pub text: *const c_char,
+    pub state: ujoin_worker_state,
+    /// its index
+    pub rank: i32,
+    /// 0 = not started
+    pub pid: i32,
+    /// the process that has the group: it, or one that it started
+    pub group_pid: i32,
+    /// -1 = it has no group that tells
+    pub group_rank: i32,
+    /// ranks
+    pub group_size: i32,
+    /// that tell (4 at most); the one described waits longest, else is busy longest, else is the first
+    pub groups: i32,
+    /// 1 = the operation has begun and is not complete
+    pub in_operation: i32,
+    /// 1 = a join context is armed
+    pub in_context: i32,
+    /// 1 = it works for the others
+    pub joined: i32,
+    /// 1 = an operation has failed: the group is of no use any more
+    pub broken: i32,
+    pub reserved: i32,
+}
+impl ujoin_worker_health {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            sequence: 0,
+            round: 0,
+            since_ns: 0,
+            last_output_ns: 0,
+            missing: core::ptr::null(),
+            missing_count: 0,
+            operation: core::ptr::null(),
+            waiting_for: core::ptr::null(),
+            group: core::ptr::null(),
+            text: core::ptr::null(),
+            state: 0,
+            rank: 0,
+            pid: 0,
+            group_pid: 0,
+            group_rank: 0,
+            group_size: 0,
+            groups: 0,
+            in_operation: 0,
+            in_context: 0,
+            joined: 0,
+            broken: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_worker_health {
     fn default() -> Self {
         Self::new()
     }
@@ -2523,9 +2609,9 @@ unsafe extern "C" {
 
     /// Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those
     /// started before it are gone. UJOIN_E_STATE: started before; or this is a worker that has not passed
-    /// pctx_worker_main. UJOIN_E_INVALID: workers without a program are named. Where a log directory is in use,
-    /// workers find TORCHELASTIC_ERROR_FILE set. Installs no signal handler and waits for no other child of this
-    /// process.
+    /// pctx_worker_main. UJOIN_E_INVALID: workers without a program are named; after it the job can be mended and
+    /// started. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE set. Installs no signal handler
+    /// and waits for no other child of this process.
     ///
     /// `@local` `@blocking` since 0.1
     pub fn pctx_start(pctx: *mut ujoin_pctx) -> ujoin_status;
@@ -2552,6 +2638,14 @@ unsafe extern "C" {
     ///
     /// `@local` since 0.1
     pub fn pctx_get_result(pctx: *mut ujoin_pctx, rank: i32, out: *mut ujoin_worker_result) -> ujoin_status;
+
+    /// Tells what a worker does now: fills a struct (set its size) from memory that it shares with its groups, at any
+    /// time, also while another thread waits. Asks the worker nothing, so it works for one that hangs; one that has
+    /// died keeps what it was doing. Groups are found as pctx_stop is. The pointers live with the handle, until the
+    /// next call for that rank.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_health(pctx: *mut ujoin_pctx, rank: i32, out: *mut ujoin_worker_health) -> ujoin_status;
 
     /// The failure for a person, in the layout of PyTorch's launcher: the other failures, then the first cause with
     /// time, host, rank, exit code, error file, and its traceback, message or last lines of stderr. "" if nothing

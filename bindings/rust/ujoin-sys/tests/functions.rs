@@ -125,6 +125,7 @@ fn every_function_is_exported() {
         ("pctx_failed", ujoin_sys::pctx_failed as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_first_failure", ujoin_sys::pctx_first_failure as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_get_result", ujoin_sys::pctx_get_result as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
+        ("pctx_health", ujoin_sys::pctx_health as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("pctx_report", ujoin_sys::pctx_report as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_report_json", ujoin_sys::pctx_report_json as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_signal", ujoin_sys::pctx_signal as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
@@ -142,5 +143,5 @@ fn every_function_is_exported() {
     for (name, address) in functions {
         assert!(!address.is_null(), "{name} has no address");
     }
-    assert_eq!(functions.len(), 115);
+    assert_eq!(functions.len(), 116);
 }

@@ -81,8 +81,8 @@ pub use scaler::{Scaler, ScalerState, Schedule};
 pub use state::{Item, Owner, State, Value};
 pub use store::{Store, StoreBuilder};
 pub use workers::{
-    Binding, Console, Containment, Signaller, StartMethod, Std, Stdin, WorkerResult, WorkerSetup, WorkerState, Workers,
-    WorkersBuilder,
+    Binding, Console, Containment, GroupHealth, Signaller, StartMethod, Std, Stdin, WorkerHealth, WorkerResult,
+    WorkerSetup, WorkerState, Workers, WorkersBuilder,
 };
 pub use zero::{
     Adadelta, Adagrad, Adam, AdamW, Adamax, Hyper, Lamb, Lion, NAdam, Partition, RAdam, RmsProp, Rprop, SaveOptions,

@@ -13,7 +13,7 @@ use std::ffi::{c_char, c_void, CStr, CString};
 use std::ops::BitOr;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 use ujoin_sys as sys;
 
@@ -186,6 +186,56 @@ pub struct WorkerResult {
     pub stdout_path: Option<PathBuf>,
     /// The file of its standard error.
     pub stderr_path: Option<PathBuf>,
+}
+
+/// What a worker does now; its group's words are its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerHealth {
+    /// Its index.
+    pub rank: usize,
+    /// Its state; exit code and signal are in [`Workers::result`].
+    pub running: bool,
+    /// Its process; 0 before the start.
+    pub pid: i32,
+    /// What its group says; of several the one that waits longest, else is busy longest, else is the first.
+    pub group: Option<GroupHealth>,
+    /// When it last wrote something, as far as the launcher sees it.
+    pub last_output: Option<SystemTime>,
+    /// All this in one line for a person, also of a worker that has ended.
+    pub text: String,
+}
+
+/// What a worker's group does now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupHealth {
+    /// The process that has it: the worker, or one that it started.
+    pub pid: i32,
+    /// The worker's rank in it.
+    pub rank: usize,
+    /// Its ranks.
+    pub size: usize,
+    /// Its name.
+    pub name: String,
+    /// Groups of this worker that tell, at most 4.
+    pub groups: usize,
+    /// Number of the operation that it is in, or was in last, from 1; 0 if there was none.
+    pub sequence: u64,
+    /// Whether that one is not complete.
+    pub in_operation: bool,
+    /// Such as `all_reduce`: the last one that began.
+    pub operation: String,
+    /// Such as `all_reduce(sum, f32, 100)`; empty if it does not wait.
+    pub waiting_for: String,
+    /// The ranks that it waits for.
+    pub missing: Vec<usize>,
+    /// The round of the join context that is armed.
+    pub round: Option<u64>,
+    /// It works for the others.
+    pub joined: bool,
+    /// An operation has failed: the group is of no use any more.
+    pub broken: bool,
+    /// When that began, to a few milliseconds.
+    pub since: Option<SystemTime>,
 }
 
 /// What one worker has of its own; what is not set stays the job's.
@@ -432,6 +482,12 @@ impl WorkersBuilder {
         self
     }
 
+    /// If standard error is a terminal to which no worker writes directly, its last line tells how the job stands.
+    pub fn status_line(mut self) -> Self {
+        self.spec.status_line = 1;
+        self
+    }
+
     /// How workers are held.
     pub fn containment(mut self, how: Containment) -> Self {
         self.spec.containment = how as i32;
@@ -647,6 +703,18 @@ impl Workers {
         Ok(unsafe { result_of(&result) })
     }
 
+    /// What a worker does now, out of memory that it shares with its groups: it is asked nothing, so this works for one that
+    /// hangs; one that has died keeps what it was doing. Also while another thread waits.
+    pub fn health(&self, rank: usize) -> Result<WorkerHealth> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut health = sys::ujoin_worker_health::new();
+        // SAFETY: may be called at any time; the struct has its size, and its texts are copied before the next call.
+        check(unsafe { sys::pctx_health(self.0.shared().raw(), rank_to_c(rank), &mut health) })?;
+        // SAFETY: the same.
+        Ok(unsafe { health_of(&health) })
+    }
+
     /// The failure for a person, in the layout of PyTorch's launcher: the other failures, then the first cause with time,
     /// host, rank, exit code, and its traceback, message or last lines of standard error. Empty if nothing failed.
     pub fn report(&self) -> Result<String> {
@@ -741,9 +809,6 @@ unsafe fn result_of(result: &sys::ujoin_worker_result) -> WorkerResult {
     // SAFETY: the same: so many bytes, or NULL.
     let value = unsafe { array::<u8>(result.value.cast(), result.value_size) };
     let path = |text: String| (!text.is_empty()).then(|| PathBuf::from(text));
-    let time = |ns: i64| {
-        u64::try_from(ns).ok().filter(|&ns| ns > 0).map(|ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
-    };
     WorkerResult {
         rank: maybe_rank(result.rank).unwrap_or_default(),
         state: state_of(result),
@@ -755,10 +820,10 @@ unsafe fn result_of(result: &sys::ujoin_worker_result) -> WorkerResult {
             sys::UJOIN_CONTAINMENT_WARDEN => Some(Containment::Warden),
             _ => None,
         },
-        start: time(result.start_ns),
-        end: time(result.end_ns),
-        failed_at: time(result.failed_ns),
-        last_output: time(result.last_output_ns),
+        start: time_of(result.start_ns),
+        end: time_of(result.end_ns),
+        failed_at: time_of(result.failed_ns),
+        last_output: time_of(result.last_output_ns),
         user_time: Duration::from_micros(result.user_us.unsigned_abs()),
         system_time: Duration::from_micros(result.system_us.unsigned_abs()),
         peak_bytes: result.peak_bytes,
@@ -772,6 +837,45 @@ unsafe fn result_of(result: &sys::ujoin_worker_result) -> WorkerResult {
         stdout_path: path(stdout_path),
         stderr_path: path(stderr_path),
     }
+}
+
+/// # Safety
+/// Filled by the library, no call since.
+unsafe fn health_of(health: &sys::ujoin_worker_health) -> WorkerHealth {
+    // SAFETY: the caller's promise.
+    let (operation, waiting_for) = unsafe { (from_c(health.operation), from_c(health.waiting_for)) };
+    // SAFETY: the same.
+    let (name, text) = unsafe { (from_c(health.group), from_c(health.text)) };
+    // SAFETY: the same: so many ranks, or NULL.
+    let missing = unsafe { array::<i32>(health.missing, health.missing_count) };
+    let group = maybe_rank(health.group_rank).map(|rank| GroupHealth {
+        pid: health.group_pid,
+        rank,
+        size: maybe_rank(health.group_size).unwrap_or_default(),
+        name,
+        groups: maybe_rank(health.groups).unwrap_or_default(),
+        sequence: health.sequence.unsigned_abs(),
+        in_operation: health.in_operation != 0,
+        operation,
+        waiting_for,
+        missing: missing.iter().filter_map(|&rank| maybe_rank(rank)).collect(),
+        round: u64::try_from(health.round).ok(),
+        joined: health.joined != 0,
+        broken: health.broken != 0,
+        since: time_of(health.since_ns),
+    });
+    WorkerHealth {
+        rank: maybe_rank(health.rank).unwrap_or_default(),
+        running: health.state == sys::UJOIN_WORKER_RUNNING,
+        pid: health.pid,
+        group,
+        last_output: time_of(health.last_output_ns),
+        text,
+    }
+}
+
+fn time_of(ns: i64) -> Option<SystemTime> {
+    u64::try_from(ns).ok().filter(|&ns| ns > 0).map(|ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
 }
 
 fn state_of(result: &sys::ujoin_worker_result) -> WorkerState {

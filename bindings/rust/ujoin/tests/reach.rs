@@ -121,6 +121,7 @@ reach! {
     pctx_failed => Workers::failed;
     pctx_first_failure => Workers::first_failure;
     pctx_get_result => Workers::result;
+    pctx_health => Workers::health;
     pctx_report => Workers::report;
     pctx_report_json => Workers::report_json;
     pctx_signal => Workers::signal, Workers::signaller;

@@ -83,6 +83,10 @@ fn signals_close_and_abort() {
     let workers = running();
     workers.signal(None, 18).unwrap(); // SIGCONT: harmless
     workers.ask_stop().unwrap(); // they do not listen
+    let health = workers.health(1).unwrap();
+    assert_eq!((health.rank, health.running, health.group), (1, true, None));
+    assert_eq!(health.text, format!("rank 1 (pid {}): no group", workers.result(1).unwrap().pid));
+    assert_eq!(workers.health(2).unwrap_err().kind(), ErrorKind::Invalid);
     assert!(!workers.wait_for(Duration::ZERO).unwrap());
     assert!(workers.close(Some(1), LONG).unwrap());
     assert_eq!(workers.result(0).unwrap().state, WorkerState::Signaled(1));
