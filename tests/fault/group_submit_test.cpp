@@ -2,8 +2,10 @@
 // What ujoin_submit and ujoin_group_split do when ranks disagree, die or do not come, and with wrong arguments.
 #include "harness/ddp_kit.hpp"
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <sys/resource.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace ddp_kit;
@@ -169,6 +171,29 @@ TEST_P(GroupSubmitFaults, a_message_in_vain_is_a_timeout_that_names_its_peer) {
         if (status == UJOIN_E_TIMEOUT) {
             EXPECT_EQ(missing(), std::vector<int32_t>{1 - rank});
         }
+    });
+}
+
+TEST(GroupSubmit, a_message_is_complete_when_its_receiver_has_it) {
+    std::atomic<bool> go{false};
+    with_threads(2, [&](ujoin_group *group, int rank) {
+        std::vector<float> data(10, static_cast<float>(rank));
+        ujoin_op op = make_op(rank == 0 ? UJOIN_OP_SEND : UJOIN_OP_RECV, 1 - rank);
+        if (rank == 1) {
+            while (!go) std::this_thread::yield();
+            op.recv = out(data, UJOIN_F32);
+            ASSERT_UJOIN_OK(submit(group, op));
+            EXPECT_EQ(data, std::vector<float>(10, 0));
+            return;
+        }
+        op.send = in(data, UJOIN_F32);
+        ujoin_work *work = nullptr;
+        ASSERT_UJOIN_OK(ujoin_submit(group, &op, 1, nullptr, &work));
+        for (int i = 0; i < 1000; i++, std::this_thread::yield()) ASSERT_EQ(ujoin_work_test(work), UJOIN_PENDING);
+        EXPECT_EQ(ujoin_work_wait(work, 20), UJOIN_PENDING);
+        go = true;
+        ASSERT_UJOIN_OK(ujoin_work_wait(work, -1));
+        ujoin_work_destroy(work);
     });
 }
 
