@@ -134,18 +134,24 @@ TEST(GroupMemoryDeath, after_the_death_of_a_peer) {
 }
 
 /// Many more ranks than processors: everybody gets on.
+#ifdef __SANITIZE_THREAD__
+constexpr int many = 128; // each of its threads costs it much
+#else
+constexpr int many = 1024;
+#endif
+
 TEST(GroupScale, a_thousand_ranks_reduce_meet_and_train_on_uneven_inputs) {
-    with_threads(1024, [](ujoin_group *group, int rank) {
+    with_threads(many, [](ujoin_group *group, int rank) {
         float one = 1;
         const ujoin_buffer buffer{&one, 1, UJOIN_F32, UJOIN_DEVICE_HOST, 0, 0};
         ASSERT_UJOIN_OK(ujoin_all_reduce(group, nullptr, &buffer, UJOIN_SUM, nullptr, nullptr));
-        ASSERT_EQ(one, 1024);
+        ASSERT_EQ(one, many);
         ASSERT_UJOIN_OK(ujoin_barrier(group, nullptr));
         std::vector<Tensor> tensors = {Tensor("w", 3)};
         const DdpPtr ddp = make_ddp(group, tensors, ddp_options(UJOIN_DIVISION_ACTIVE));
         const CtxPtr ctx = make_ctx({ujoin_ddp_joinable(ddp.get())});
         ASSERT_UJOIN_OK(ujoin_ctx_start(ctx.get()));
-        for (int round = 0; round < (rank == 700 ? 3 : 2); round++) { // one rank has an input more
+        for (int round = 0; round < (rank == many - 7 ? 3 : 2); round++) { // one rank has an input more
             tensors[0].fill_grad(round == 2 ? 5.0F : 1.0F);
             ASSERT_UJOIN_OK(ujoin_ddp_forward(ddp.get(), 1));
             ASSERT_UJOIN_OK(ujoin_ddp_ready(ddp.get(), 0));
