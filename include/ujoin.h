@@ -295,7 +295,7 @@ enum ujoin_dtype_value {
     UJOIN_BF16 = 4,
     UJOIN_I32 = 5,
     UJOIN_I64 = 6,
-    UJOIN_U8 = 7 /**< broadcast and all_gather only: bytes are not summed */
+    UJOIN_U8 = 7
 };
 
 /** Where memory lies. */
@@ -352,9 +352,39 @@ typedef struct ujoin_param {
 
 /* ========================================================================================================== Group == */
 
-/** Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow; min and max propagate NaN. */
+/** Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow (of integers: toward zero); min and
+    max propagate NaN; sums and products of integers wrap. */
 typedef int32_t ujoin_reduce;
-enum ujoin_reduce_value { UJOIN_SUM = 1, UJOIN_AVG = 2, UJOIN_MIN = 3, UJOIN_MAX = 4 };
+enum ujoin_reduce_value { UJOIN_SUM = 1, UJOIN_AVG = 2, UJOIN_MIN = 3, UJOIN_MAX = 4, UJOIN_PROD = 5 };
+
+/** Kinds of operations. n = elements, W = size of the group; in parentheses what a rank sends -> what it receives. */
+typedef int32_t ujoin_op_kind;
+enum ujoin_op_kind_value {
+    UJOIN_OP_BARRIER = 1,
+    UJOIN_OP_ALL_REDUCE = 2,     /**< (n -> n) */
+    UJOIN_OP_REDUCE = 3,         /**< (n -> n at the root) in rank order; elsewhere recv is not written */
+    UJOIN_OP_BROADCAST = 4,      /**< (n at the root -> n): the root gives send or recv, the others recv */
+    UJOIN_OP_ALL_GATHER = 5,     /**< (n -> W n, by rank), or recv_counts, the same on every rank */
+    UJOIN_OP_GATHER = 6,         /**< (n -> W n at the root), or its recv_counts */
+    UJOIN_OP_SCATTER = 7,        /**< (W n at the root, or its send_counts -> n) */
+    UJOIN_OP_REDUCE_SCATTER = 8, /**< (W n -> n), or recv_counts, the same on every rank */
+    UJOIN_OP_ALL_TO_ALL = 9,     /**< (W n -> W n), or send_counts and recv_counts */
+    UJOIN_OP_SEND = 10,          /**< (n -> nothing) to `peer` */
+    UJOIN_OP_RECV = 11           /**< (nothing -> n) from `peer` */
+};
+
+/** One operation, completely described. What a kind does not use on this rank is not looked at. */
+typedef struct ujoin_op {
+    size_t size; /**< in arrays that of the first is the distance between elements; all have the same */
+    ujoin_op_kind kind;
+    ujoin_reduce reduce; /**< of kinds that reduce; 0 = sum */
+    int32_t peer;        /**< the root, or the other rank of send and recv */
+    int32_t reserved;
+    ujoin_const_buffer send;   /**< all zero = in place: what this rank sends lies in recv (its own part, of a gather) */
+    ujoin_buffer recv;         /**< all zero at the root of a scatter: its own part stays in send */
+    const size_t *send_counts; /**< elements for each rank, end to end in send; NULL = equal parts; read during the call */
+    const size_t *recv_counts; /**< likewise in recv */
+} ujoin_op;
 
 /** How an operation runs. */
 typedef struct ujoin_op_options {
@@ -400,6 +430,16 @@ typedef struct ujoin_group_info {
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status ujoin_group_create(const ujoin_group_options *options, ujoin_group **out);
+
+/**
+ * Makes a group of the ranks that give the same color, in the order of their keys, and of their ranks where keys are equal. A
+ * negative color: no group for this rank, *out = NULL, UJOIN_SKIPPED. Of `options` (NULL: as ujoin_group_create's defaults)
+ * rendezvous, store, rank and world_size must be absent; backend "auto" is the group's own. The new group does not depend on
+ * the old one: each has its operations, may be used from a thread of its own, and fails alone.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_group_split(ujoin_group *group, int32_t color, int32_t key, const ujoin_group_options *options,
+                                         ujoin_group **out);
 
 /**
  * This process's rank in the group, 0 to size - 1; -1 for NULL.
@@ -474,6 +514,20 @@ UJOIN_API ujoin_status ujoin_reduce_scatter(ujoin_group *group, const ujoin_cons
                                             ujoin_reduce reduce, const ujoin_op_options *options, ujoin_work **out_work);
 
 /**
+ * Runs operations as one: they are complete together. For the rarer kinds, parts of unequal size, many tensors at once
+ * (neighbours of one kind, type, reduction and root become a single operation), and messages that must not wait for each
+ * other. Every rank gives the same operations in the same order; send and recv concern their two ranks only, and go before
+ * the others, all at once. Between two ranks messages come in order. A message is complete, on both sides, when it has been
+ * received: of two ranks that send to each other by calls of their own, each waits for the other until the deadline. Messages
+ * are no part of join contexts. out_work as in ujoin_all_reduce; the array is read during the call.
+ * UJOIN_E_MISMATCH: ranks differ in kind, reduction, type, count or root; a part or a message has another size than its
+ * receiver expects, or its peer is in another operation (on ranks not concerned, in a later call).
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_submit(ujoin_group *group, const ujoin_op *ops, size_t count, const ujoin_op_options *options,
+                                    ujoin_work **out_work);
+
+/**
  * Returns when every rank has come here. Past its deadline UJOIN_E_TIMEOUT, with the missing ranks in the text and in
  * ujoin_last_missing().
  * @collective @blocking @since 0.1
@@ -494,8 +548,8 @@ UJOIN_API ujoin_status ujoin_work_wait(ujoin_work *work, int64_t timeout_ms);
 UJOIN_API ujoin_status ujoin_work_test(ujoin_work *work);
 
 /**
- * The ranks that contributed to a completed operation: all, unless joined ranks shadowed it. Writes at most `capacity` of
- * them, ascending, and returns how many there are; 0 while it is in flight, and if it failed.
+ * The ranks that contributed to a completed operation: all, unless joined ranks shadowed it; none if it is a message. Writes at
+ * most `capacity` of them, ascending, and returns how many there are; 0 while it is in flight, and if it failed.
  * @local @anythread @since 0.1
  */
 UJOIN_API size_t ujoin_work_contributors(const ujoin_work *work, int32_t *out_ranks, size_t capacity);

@@ -7,21 +7,46 @@
 
 using namespace ujoin;
 
+namespace {
+
+GroupConfig common_config(const ujoin_group_options &given) {
+    GroupConfig config;
+    config.backend = api::text_or(given.backend, "auto");
+    config.name = api::text_or(given.name, "");
+    config.timeout_ms = given.timeout_ms;
+    config.shadow_collectives = api::flag(given.shadow_collectives, "ujoin_group_options.shadow_collectives");
+    config.rendezvous_timeout_ms = given.rendezvous_timeout_ms;
+    return config;
+}
+
+} // namespace
+
 ujoin_status ujoin_group_create(const ujoin_group_options *options, ujoin_group **out) {
     return api::guard("ujoin_group_create", [&] {
         api::begin_out(out);
         const auto given = api::read_options(options, "ujoin_group_options");
-        GroupConfig config;
+        GroupConfig config = common_config(given);
         config.rendezvous = api::text_or(given.rendezvous, "env://");
-        config.backend = api::text_or(given.backend, "auto");
-        config.name = api::text_or(given.name, "");
         if (given.store) config.store = api::use(given.store, "store");
         config.rank = given.rank;
         config.size = given.world_size;
-        config.timeout_ms = given.timeout_ms;
-        config.shadow_collectives = api::flag(given.shadow_collectives, "ujoin_group_options.shadow_collectives");
-        config.rendezvous_timeout_ms = given.rendezvous_timeout_ms;
         api::give(out, Group::create(config));
+    });
+}
+
+ujoin_status ujoin_group_split(ujoin_group *group, int32_t color, int32_t key, const ujoin_group_options *options,
+                               ujoin_group **out) {
+    return api::guard("ujoin_group_split", [&] {
+        api::begin_out(out);
+        const std::shared_ptr<Group> whole = api::use(group, "group");
+        const auto given = api::read_options(options, "ujoin_group_options");
+        if (given.rendezvous || given.store || given.rank != 0 || given.world_size != 0)
+            fail_invalid("rank ", whole->rank(),
+                         ": rendezvous, store, rank and world_size of a group that is split off follow from the group");
+        const std::shared_ptr<Group> part = whole->split(color, key, common_config(given));
+        if (!part) return UJOIN_SKIPPED;
+        api::give(out, part);
+        return UJOIN_OK;
     });
 }
 

@@ -19,10 +19,11 @@ bool progress_allowed(int32_t local_size) {
 
 } // namespace
 
-Group::Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, const GroupConfig &config)
+Group::Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, const GroupConfig &config,
+             int32_t host_ranks)
     : health_(launcher_.health_lines(), rank, size, config.name), backend_(std::move(backend)), rank_(rank), size_(size),
-      local_size_(local_size), shadow_collectives_(config.shadow_collectives),
-      progress_allowed_(progress_allowed(local_size)) {
+      local_size_(local_size), host_ranks_(host_ranks ? host_ranks : local_size),
+      shadow_collectives_(config.shadow_collectives), progress_allowed_(progress_allowed(host_ranks_)) {
     const int64_t fallback = env::number(env::Var::timeout_ms, 1, INT64_MAX / 2).value_or(default_timeout_ms);
     timeout_ms_ = duration_option(config.timeout_ms, fallback, "ujoin_group_options.timeout_ms");
     if (health_) backend_->tell(health_);
@@ -135,6 +136,16 @@ void Group::drain(Lock &lock) {
 std::shared_ptr<Work> Group::submit(const OpArgs &op, const Deadline &deadline, Release release) {
     check_usable();
     return put_in_flight(std::make_shared<Work>(shared_from_this(), op, deadline, std::move(release)));
+}
+
+std::shared_ptr<Work> Group::submit_all(std::vector<OpArgs> ops, const Deadline &deadline, Release release) {
+    check_usable();
+    std::vector<std::shared_ptr<Work>> works; // all before the first one begins
+    for (size_t i = 0; i < ops.size(); i++)
+        works.push_back(std::make_shared<Work>(shared_from_this(), ops[i], deadline,
+                                               i + 1 < ops.size() ? Release() : std::move(release)));
+    for (const std::shared_ptr<Work> &work : works) put_in_flight(work);
+    return works.back();
 }
 
 std::shared_ptr<Work> Group::submit_idle(const OpArgs &op, int64_t idle_timeout_ms, Release release) {

@@ -31,7 +31,10 @@ struct GroupConfig {
 class Group : public std::enable_shared_from_this<Group> {
   public:
     static std::shared_ptr<Group> create(const GroupConfig &config);
-    Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, const GroupConfig &config);
+    /// The group of the ranks with this color; null if it is negative. Where the ranks meet and who they are does not count.
+    std::shared_ptr<Group> split(int32_t color, int32_t key, const GroupConfig &config);
+    Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, const GroupConfig &config,
+          int32_t host_ranks = 0);
     ~Group();
 
     int32_t rank() const { return rank_; }
@@ -50,6 +53,8 @@ class Group : public std::enable_shared_from_this<Group> {
     void run(OpArgs &op, const Deadline &deadline = Deadline::never());
     /// Puts an operation in flight.
     std::shared_ptr<Work> submit(const OpArgs &op, const Deadline &deadline, Release release = {});
+    /// Several, one after the other; the work of the last one is complete when all are.
+    std::shared_ptr<Work> submit_all(std::vector<OpArgs> ops, const Deadline &deadline, Release release);
     /// The same with a deadline that runs from the moment at which everything before it is complete.
     std::shared_ptr<Work> submit_idle(const OpArgs &op, int64_t idle_timeout_ms, Release release = {});
 
@@ -128,6 +133,7 @@ class Group : public std::enable_shared_from_this<Group> {
     int32_t rank_;
     int32_t size_;
     int32_t local_size_;
+    int32_t host_ranks_; ///< that share this host's processors: local_size_, or that of the group that was split
     int64_t timeout_ms_;
     bool shadow_collectives_;
     std::atomic<bool> progress_allowed_;

@@ -48,6 +48,7 @@ template <class T> inline constexpr bool is_16_bit = std::is_same_v<T, Half> || 
 template <class T> struct Plain { using type = T; };
 template <> struct Plain<Half> { using type = float; };
 template <> struct Plain<BFloat16> { using type = float; };
+template <> struct Plain<uint8_t> { using type = uint32_t; };
 template <> struct Plain<int32_t> { using type = uint32_t; }; // sums wrap
 template <> struct Plain<int64_t> { using type = uint64_t; };
 /// The type in which averages are computed: a sum of any number of ranks' values fits.
@@ -73,6 +74,9 @@ template <class T, class A> T narrow(A value) {
 
 struct Sum {
     template <class A> static A combine(A a, A b) { return a + b; }
+};
+struct Prod {
+    template <class A> static A combine(A a, A b) { return a * b; }
 };
 struct Min {
     template <class A> static A combine(A a, A b) { return a < b || a != a ? a : b; } // a NaN, or b NaN: the NaN
@@ -115,6 +119,9 @@ template <class T> void reduce_typed(ujoin_reduce reduce, const char *const *inp
         break;
     case UJOIN_MAX:
         reduce_as<T, Ordered, Max, false>(inputs, input_count, out, count, 1);
+        break;
+    case UJOIN_PROD:
+        reduce_as<T, P, Prod, false>(inputs, input_count, out, count, 1);
         break;
     default:
         if (divisor == 1)

@@ -6,8 +6,9 @@
 namespace ujoin {
 
 const char *op_kind_name(OpKind kind) {
-    static constexpr char names[][16] = {"none",       "barrier",        "all_reduce", "broadcast",
-                                         "all_gather", "reduce_scatter", "close",      "?"};
+    static constexpr char names[][16] = {"none",           "barrier",  "all_reduce", "broadcast", "all_gather",
+                                         "reduce_scatter", "close",    "reduce",     "gather",    "scatter",
+                                         "all_to_all",     "transfer", "?"};
     return names[std::min(static_cast<size_t>(kind), std::size(names) - 1)];
 }
 
@@ -27,9 +28,14 @@ OpArgs empty_shadow_of(OpArgs op) {
     return op;
 }
 
+std::string describe(const Message &message) {
+    return cat(message.outgoing ? "send(" : "recv(", dtype_name(message.dtype), ", ", message.count,
+               message.outgoing ? ", to rank " : ", from rank ", message.peer, ")");
+}
+
 std::string describe(OpKind kind, ujoin_reduce reduce, ujoin_dtype dtype, uint64_t count, int32_t root) {
-    constexpr const char *reductions[] = {"?", "sum", "avg", "min", "max"};
-    const char *reduction = reductions[reduce >= UJOIN_SUM && reduce <= UJOIN_MAX ? reduce : 0];
+    constexpr const char *reductions[] = {"?", "sum", "avg", "min", "max", "prod"};
+    const char *reduction = reductions[reduce >= UJOIN_SUM && reduce <= UJOIN_PROD ? reduce : 0];
     switch (kind) {
     case OpKind::all_reduce:
     case OpKind::reduce_scatter:
@@ -38,6 +44,13 @@ std::string describe(OpKind kind, ujoin_reduce reduce, ujoin_dtype dtype, uint64
         return cat("broadcast(", dtype_name(dtype), ", ", count, ", root ", root, ")");
     case OpKind::all_gather:
         return cat("all_gather(", dtype_name(dtype), ", ", count, ")");
+    case OpKind::all_to_all:
+        return cat("all_to_all(", dtype_name(dtype), ")");
+    case OpKind::gather:
+    case OpKind::scatter:
+        return cat(op_kind_name(kind), "(", dtype_name(dtype), ", root ", root, ")");
+    case OpKind::reduce:
+        return cat("reduce(", reduction, ", ", dtype_name(dtype), ", ", count, ", root ", root, ")");
     default:
         return op_kind_name(kind);
     }

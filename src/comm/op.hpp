@@ -4,13 +4,38 @@
 #include "base/error.hpp"
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace ujoin {
 
-enum class OpKind : uint8_t { none, barrier, all_reduce, broadcast, all_gather, reduce_scatter, close };
+enum class OpKind : uint8_t {
+    none,
+    barrier,
+    all_reduce,
+    broadcast,
+    all_gather,
+    reduce_scatter,
+    close,
+    reduce,
+    gather,
+    scatter,
+    all_to_all,
+    transfer
+};
 /// In at least 16 bytes, filled up with zeros.
 const char *op_kind_name(OpKind kind);
+constexpr bool reduces(OpKind kind) {
+    return kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter;
+}
+constexpr bool has_root(OpKind kind) {
+    return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather || kind == OpKind::scatter;
+}
+/// Each rank has a part for each other one.
+constexpr bool moves_parts(OpKind kind) {
+    return kind == OpKind::gather || kind == OpKind::scatter || kind == OpKind::all_to_all;
+}
 
 /// A piece of memory.
 struct Segment {
@@ -42,6 +67,18 @@ class Memory {
     size_t bytes_ = 0;
 };
 
+/// A message to or from one rank; in order between two ranks. `transfer` makes progress with all of its messages at once.
+struct Message {
+    int32_t peer = 0;
+    bool outgoing = false;
+    ujoin_dtype dtype = UJOIN_U8;
+    size_t count = 0;
+    Memory memory;
+    size_t pieces = 0; ///< posted or taken so far
+    bool done = false;
+};
+std::string describe(const Message &message);
+
 /// What a sum is divided by once all contributions are in.
 enum class Divide : uint8_t { none, ranks, contributors, weight };
 
@@ -56,7 +93,10 @@ struct OpOutcome {
 /// Any operation, completely described; checked once above the backends. Counts are elements of `dtype`.
 ///   barrier, close: no memory           all_reduce: send n -> recv n
 ///   broadcast: recv n, from root        all_gather: send n -> recv W n, or parts (below)
-///   reduce_scatter: send W n -> recv n
+///   reduce_scatter: send W n -> recv n  reduce: send n -> recv n at the root
+///   gather: send n -> recv W n at root  scatter: send W n at root -> recv n
+///   all_to_all: send W n -> recv W n    transfer: messages
+/// gather, scatter and all_to_all also with parts of any sizes, which only the two ranks concerned must agree on (below).
 struct OpArgs {
     OpKind kind = OpKind::none;
     ujoin_reduce reduce = UJOIN_SUM;
@@ -65,8 +105,15 @@ struct OpArgs {
     size_t count = 0;
     Memory send; ///< absent = in place
     Memory recv;
-    /// all_gather with parts of unequal size: W + 1 byte offsets into recv (the first 0), the same on every rank. Borrowed.
+    /// all_gather and reduce_scatter with parts of unequal size: W + 1 byte offsets into recv, or into send (the first 0),
+    /// the same on every rank. Borrowed.
     const size_t *part_offsets = nullptr;
+    /// gather, scatter and all_to_all: W + 1 byte offsets into send and recv, each rank's own, where it has
+    /// parts for, or from, all ranks; `count` is 0.
+    std::vector<size_t> send_offsets;
+    std::vector<size_t> recv_offsets;
+    std::vector<Message> messages;
+    std::shared_ptr<const void> keep; ///< what the operation itself owns of the above
 
     /// A shadow contributes nothing to a reduction: its memory is not read, only written.
     bool shadow = false;
@@ -95,6 +142,7 @@ struct OpArgs {
         int32_t peer = 0;  ///< next rank to wait for
         int8_t phase = 0;
         bool waiting = false;
+        bool last = false; ///< the present step is the last one
     } cursor;
 };
 

@@ -12,8 +12,9 @@ namespace ujoin {
 struct AttachRequest {
     int32_t rank = 0;
     int32_t size = 0;
-    std::string meeting; ///< names the place where the ranks of this group meet; the same on every rank
-    std::string backend; ///< as asked for ("auto" included); must be the same on every rank
+    int32_t host_ranks = 0; ///< that share the processors of this host, those of other groups included
+    std::string meeting;    ///< names the place where the ranks of this group meet; the same on every rank
+    std::string backend;    ///< as asked for ("auto" included); must be the same on every rank
     Deadline deadline = Deadline::never();
 };
 

@@ -5,6 +5,8 @@
 #include "comm/registry.hpp"
 #include "store/store.hpp"
 #include <cstdlib>
+#include <string_view>
+#include <utility>
 
 namespace ujoin {
 namespace {
@@ -119,7 +121,42 @@ Place find_place(const GroupConfig &config, const Deadline &deadline) {
     return place;
 }
 
+/// What a rank says when a group is split.
+struct Wish {
+    int64_t color = 0;
+    int64_t key = 0;
+    char nonce[16] = {}; ///< rank 0's goes into the name of the meetings
+};
+
 } // namespace
+
+std::shared_ptr<Group> Group::split(int32_t color, int32_t key, const GroupConfig &config) {
+    const Deadline deadline =
+        Deadline::in(duration_option(config.rendezvous_timeout_ms, default_rendezvous_ms, "rendezvous_timeout_ms"));
+    duration_option(config.timeout_ms, 1, "timeout_ms");
+    Wish mine{color, key};
+    if (rank_ == 0) random_hex(sizeof mine.nonce / 2).copy(mine.nonce, sizeof mine.nonce);
+    std::vector<Wish> wishes(static_cast<size_t>(size_));
+    wishes[static_cast<size_t>(rank_)] = mine;
+    std::vector<size_t> offsets(wishes.size() + 1);
+    for (size_t k = 0; k < offsets.size(); k++) offsets[k] = k * sizeof(Wish);
+    all_gather_parts(Memory(wishes.data(), offsets.back()), offsets.data(), deadline);
+    if (color < 0) return nullptr;
+    AttachRequest request;
+    for (int32_t k = 0; k < size_; k++) {
+        const Wish &other = wishes[static_cast<size_t>(k)];
+        if (other.color != color) continue;
+        request.size++;
+        if (std::pair(other.key, k) < std::pair<int64_t, int32_t>(key, rank_)) request.rank++;
+    }
+    request.host_ranks = host_ranks_;
+    request.meeting = cat("split://", std::string_view(wishes[0].nonce, sizeof mine.nonce), "/", color, "#", config.name);
+    request.backend = config.backend;
+    request.deadline = deadline;
+    const bool threads = std::string_view(backend_name()) == "local";
+    const BackendFactory &factory = choose_backend(config.backend, request.size, threads);
+    return std::make_shared<Group>(factory.attach(request), request.rank, request.size, request.size, config, host_ranks_);
+}
 
 std::shared_ptr<Group> Group::create(const GroupConfig &config) {
     const Deadline deadline =
@@ -129,7 +166,7 @@ std::shared_ptr<Group> Group::create(const GroupConfig &config) {
     const BackendFactory &factory = choose_backend(config.backend, place.size, place.threads);
     AttachRequest request;
     request.rank = place.rank;
-    request.size = place.size;
+    request.size = request.host_ranks = place.size;
     request.meeting = place.meeting;
     request.backend = config.backend;
     request.deadline = deadline;

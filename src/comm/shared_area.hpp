@@ -23,11 +23,27 @@ struct alignas(64) Slot {
 };
 static_assert(sizeof(Slot) == 64);
 
+/// A rank's messages to other ranks, one piece after the other through two halves of a staging buffer that no operation
+/// uses meanwhile. `posted` is a sequence number with the receiver in its low bits, stored (release) last; the receiver
+/// answers with the number in `taken`. A message is described anew only when every piece before it was taken.
+struct alignas(64) Mail {
+    static constexpr int rank_bits = 12;
+    static constexpr uint64_t rank_mask = (uint64_t{1} << rank_bits) - 1;
+
+    std::atomic<uint64_t> posted{0};
+    std::atomic<uint64_t> taken{0};
+    os::EventCount event; ///< this rank's: announced when somebody has posted to it, or taken from it
+    uint64_t count = 0;   ///< elements of the message
+    ujoin_dtype dtype = 0;
+};
+static_assert(sizeof(Mail) == 64);
+
 /// What one rank shows to the others, in memory that all of them have mapped. The staging buffers follow.
 struct RankArea {
     FateLine fate;
     Bank banks[2];
     Slot slots[2];
+    Mail mail;
 
     static constexpr size_t head_bytes = 4096;
     static constexpr size_t bytes(size_t chunk) { return head_bytes + 2 * chunk; }

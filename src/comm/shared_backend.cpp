@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/shared_backend.hpp"
 #include "base/env.hpp"
+#include "comm/copy.hpp"
 #include "comm/kernels.hpp"
 #include "os/cpu.hpp"
 #include <algorithm>
@@ -15,14 +16,15 @@ constexpr uint32_t flag_stop = 2;
 constexpr uint32_t flag_scaled_by_weight = 4; ///< by whoever reads the contribution
 constexpr uint32_t flag_program = 8;
 constexpr uint32_t flag_empty = 16;
+constexpr uint32_t flag_more = 32; ///< of parts of unequal size: this rank needs another step
 constexpr uint32_t tag_shift = 8;
 
 /// kind 4 | reduction 4 | type 4 | root 12 | count 40: exact, so that both sides can be described in an error.
 uint64_t pack_fingerprint(const OpArgs &op) {
-    const bool reduces = op.kind == OpKind::all_reduce || op.kind == OpKind::reduce_scatter;
-    const uint64_t root = op.kind == OpKind::broadcast ? static_cast<uint64_t>(op.root) & 0xfff : 0;
-    return (static_cast<uint64_t>(op.kind) << 60) | (static_cast<uint64_t>(reduces ? op.reduce : 0) << 56) |
-           (static_cast<uint64_t>(op.dtype) << 52) | (root << 40) | (op.count & ((uint64_t{1} << 40) - 1));
+    const uint64_t root = has_root(op.kind) ? static_cast<uint64_t>(op.root) & 0xfff : 0;
+    return (static_cast<uint64_t>(op.kind) << 60) | (static_cast<uint64_t>(reduces(op.kind) ? op.reduce : 0) << 56) |
+           (static_cast<uint64_t>(op.dtype) << 52) | (root << 40) |
+           (moves_parts(op.kind) ? 0 : op.count & ((uint64_t{1} << 40) - 1)); // sizes of parts are compared one by one
 }
 /// The operation that a slot tells of, without its memory.
 void unpack(const Slot &from, OpArgs &out) {
@@ -42,33 +44,6 @@ std::string describe_slot(const Slot &slot) {
     OpArgs op;
     unpack(slot, op);
     return describe_op(op);
-}
-
-/// Calls piece(address, bytes) for the parts of `memory` between offset and offset + length.
-template <class Piece> void for_pieces(const Memory &memory, size_t offset, size_t length, Piece &&piece) {
-    for (const Segment &segment : memory) {
-        if (length == 0) return;
-        if (offset >= segment.bytes) {
-            offset -= segment.bytes;
-            continue;
-        }
-        const size_t n = std::min(length, segment.bytes - offset);
-        piece(static_cast<char *>(segment.data) + offset, n);
-        offset = 0;
-        length -= n;
-    }
-}
-void copy_out_of(const Memory &from, size_t offset, char *to, size_t length) {
-    for_pieces(from, offset, length, [&](const char *piece, size_t n) {
-        std::memcpy(to, piece, n);
-        to += n;
-    });
-}
-void copy_into(const Memory &to, size_t offset, const char *from, size_t length) {
-    for_pieces(to, offset, length, [&](char *piece, size_t n) {
-        std::memcpy(piece, from, n);
-        from += n;
-    });
 }
 
 bool contributes(const OpArgs &op, uint32_t flags, double weight) {
@@ -101,12 +76,14 @@ std::vector<FateLine *> fates_of(const std::vector<RankArea *> &areas) {
 }
 std::vector<os::EventCount *> events_of(const std::vector<RankArea *> &areas) {
     std::vector<os::EventCount *> events;
-    events.reserve(4 * areas.size());
-    for (RankArea *area : areas)
+    events.reserve(5 * areas.size());
+    for (RankArea *area : areas) {
         for (int i = 0; i < 2; i++) {
             events.push_back(&area->banks[i].event);
             events.push_back(&area->slots[i].event);
         }
+        events.push_back(&area->mail.event);
+    }
     return events;
 }
 std::vector<Bank *> banks_of(const std::vector<RankArea *> &areas) {
@@ -144,6 +121,7 @@ bool SharedBackend::pending(int32_t rank, OpArgs &out) {
 }
 
 bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) {
+    if (op.kind == OpKind::transfer) return run_messages(op, deadline, patience, interruptible);
     while (!advance(op)) {
         const OpArgs &now = op.follow >= 0 && shadowed_ ? *shadowed_ : op;
         const bool others_turn = now.follow >= 0;
@@ -183,6 +161,7 @@ bool SharedBackend::let_others_first(OpArgs &op) {
 
 bool SharedBackend::advance(OpArgs &op) {
     watch_.check_own();
+    if (op.kind == OpKind::transfer) return move_messages(op);
     if (op.follow >= 0 && !let_others_first(op)) return false;
     OpArgs::Cursor &at = op.cursor;
     for (;;) {
@@ -192,7 +171,7 @@ bool SharedBackend::advance(OpArgs &op) {
         at.waiting = false;
         at.peer = 0;
         end_step(op);
-        if (at.phase != 0 || at.offset < span(op)) continue;
+        if (!at.last) continue;
         if (health_) health_->end();
         return true;
     }
@@ -215,20 +194,24 @@ size_t SharedBackend::part_offset(const OpArgs &op, int32_t rank) const {
     const auto k = static_cast<size_t>(rank);
     return op.part_offsets ? op.part_offsets[k] : k * part_bytes(op, rank);
 }
+/// Bytes of rank k's part in the present step.
+size_t SharedBackend::part_piece_bytes(const OpArgs &op, int32_t rank) const {
+    const size_t bytes = part_bytes(op, rank);
+    return bytes > op.cursor.offset ? std::min(op.cursor.length, bytes - op.cursor.offset) : 0;
+}
 /// Bytes that rank k shows to the others in the present step.
 size_t SharedBackend::staged_bytes(const OpArgs &op, int32_t rank) const {
     const OpArgs::Cursor &at = op.cursor;
     switch (op.kind) {
     case OpKind::all_reduce:
+    case OpKind::reduce:
         return at.length;
     case OpKind::broadcast:
         return rank == op.root ? at.length : 0;
     case OpKind::reduce_scatter:
         return at.length * parts_.areas.size();
-    case OpKind::all_gather: {
-        const size_t bytes = part_bytes(op, rank);
-        return bytes > at.offset ? std::min(at.length, bytes - at.offset) : 0;
-    }
+    case OpKind::all_gather:
+        return part_piece_bytes(op, rank);
     default:
         return 0;
     }
@@ -241,7 +224,7 @@ char *SharedBackend::data(int32_t rank, size_t length) {
 /// With many ranks each reduces a share of the piece and the shares are exchanged: O(n) work per rank instead of O(W n),
 /// for one more meeting.
 bool SharedBackend::two_phases(const OpArgs &op) const {
-    return op.kind == OpKind::all_reduce && size() > 3 && op.cursor.length > 4096;
+    return (op.kind == OpKind::all_reduce || op.kind == OpKind::reduce) && size() > 3 && op.cursor.length > 4096;
 }
 
 void SharedBackend::begin_step(OpArgs &op) {
@@ -250,7 +233,7 @@ void SharedBackend::begin_step(OpArgs &op) {
     if (at.phase == 0) {
         size_t piece = parts_.chunk;
         if (op.kind == OpKind::reduce_scatter) piece = std::max<size_t>(64, piece / parts_.areas.size() / 64 * 64);
-        at.length = std::min(span(op) - at.offset, piece);
+        at.length = moves_parts(op.kind) ? part_piece(op) : std::min(span(op) - at.offset, piece);
         step_++;
         stage(op);
     } else {
@@ -265,6 +248,8 @@ void SharedBackend::begin_step(OpArgs &op) {
 void SharedBackend::end_step(OpArgs &op) {
     OpArgs::Cursor &at = op.cursor;
     if (at.phase == 0 && at.offset == 0) compare(op);
+    bool more = false;
+    for (int32_t k = 0; moves_parts(op.kind) && k < size(); k++) more = more || slot(k, step_).flags & flag_more;
     if (at.phase == 0 && two_phases(op)) {
         at.phase = 1;
         return;
@@ -277,9 +262,12 @@ void SharedBackend::end_step(OpArgs &op) {
         case OpKind::all_reduce:
             reduce_into(op, 0, at.length, op.recv, at.offset, at.length);
             break;
+        case OpKind::reduce:
+            if (op.root == parts_.rank) reduce_into(op, 0, at.length, op.recv, at.offset, at.length);
+            break;
         case OpKind::reduce_scatter:
             reduce_into(op, at.length * static_cast<size_t>(parts_.rank), staged_bytes(op, parts_.rank), op.recv, at.offset,
-                        at.length);
+                        part_piece_bytes(op, parts_.rank));
             break;
         case OpKind::broadcast:
             if (op.root != parts_.rank) copy_into(op.recv, at.offset, data(op.root, at.length), at.length);
@@ -287,11 +275,17 @@ void SharedBackend::end_step(OpArgs &op) {
         case OpKind::all_gather:
             gather(op);
             break;
+        case OpKind::gather:
+        case OpKind::scatter:
+        case OpKind::all_to_all:
+            take_parts(op);
+            break;
         default:
             break;
         }
     }
     at.offset += at.length;
+    at.last = moves_parts(op.kind) ? !more : at.offset >= span(op);
 }
 
 void SharedBackend::publish(const OpArgs &op) {
@@ -300,7 +294,8 @@ void SharedBackend::publish(const OpArgs &op) {
     own.weight = op.weight;
     own.flags = (op.shadow ? flag_shadow : 0) | (op.stop_request ? flag_stop : 0) |
                 (scaled_by_reader(op) ? flag_scaled_by_weight : 0) | (op.program ? flag_program : 0) |
-                (op.empty ? flag_empty : 0) | (op.use_tag << tag_shift);
+                (op.empty ? flag_empty : 0) | (moves_parts(op.kind) && more_parts(op) ? flag_more : 0) |
+                (op.use_tag << tag_shift);
     own.digest = op.digest;
     own.arrived.store(step_, std::memory_order_release);
     os::announce(own.event);
@@ -326,7 +321,7 @@ void SharedBackend::compare(OpArgs &op) {
         outcome.stop = outcome.stop || (other.flags & flag_stop);
     }
     op.outcome = std::move(outcome);
-    if (op.kind == OpKind::broadcast && slot(op.root, step_).flags & flag_empty) {
+    if ((op.kind == OpKind::broadcast || op.kind == OpKind::scatter) && slot(op.root, step_).flags & flag_empty) {
         const std::string text =
             cat(describe_slot(own), ": its root, rank ", op.root, ", has joined and has nothing to send");
         watch_.mark(Fate::failed, text, UJOIN_E_STATE);
@@ -354,22 +349,29 @@ void SharedBackend::report_mismatch(const OpArgs &op, int32_t other_rank) {
         text = cat(*op.digest_text ? op.digest_text : "ranks disagree", ": rank ", parts_.rank, " has digest ", own.digest,
                    ", rank ", other_rank, " ", other.digest);
     }
+    fail_mismatch(text, other_rank);
+}
+
+void SharedBackend::fail_mismatch(const std::string &text, int32_t other) {
     watch_.mark(Fate::failed, text, UJOIN_E_MISMATCH);
-    throw Error(UJOIN_E_MISMATCH, text).with_ranks({other_rank});
+    throw Error(UJOIN_E_MISMATCH, text).with_ranks({other});
 }
 
 void SharedBackend::stage(const OpArgs &op) {
     const OpArgs::Cursor &at = op.cursor;
+    if (moves_parts(op.kind)) return stage_parts(op);
     const size_t staged = staged_bytes(op, parts_.rank);
     if (staged == 0 || op.empty) return;
     char *to = data(parts_.rank, staged);
     switch (op.kind) {
     case OpKind::all_reduce:
+    case OpKind::reduce:
     case OpKind::reduce_scatter: {
         if (!contributes(op, op.shadow ? flag_shadow : 0, op.weight)) return; // its memory may hold anything, a NaN even
         const Memory &from = op.send.absent() ? op.recv : op.send;
-        const size_t parts = op.kind == OpKind::reduce_scatter ? parts_.areas.size() : 1;
-        for (size_t p = 0; p < parts; p++, to += at.length) stage_scaled(op, from, p * span(op) + at.offset, to, at.length);
+        if (op.kind != OpKind::reduce_scatter) return stage_scaled(op, from, at.offset, to, at.length);
+        for (int32_t p = 0; p < size(); p++, to += at.length)
+            stage_scaled(op, from, part_offset(op, p) + at.offset, to, part_piece_bytes(op, p));
         break;
     }
     case OpKind::broadcast:
@@ -447,7 +449,7 @@ void SharedBackend::stage_own_share(const OpArgs &op) {
 }
 
 void SharedBackend::copy_shares(const OpArgs &op) {
-    if (nobody_contributed(op)) return;
+    if (nobody_contributed(op) || (op.kind == OpKind::reduce && op.root != parts_.rank)) return;
     for (int32_t k = 0; k < size(); k++) {
         const auto [begin, length] = share(op.cursor.length, k);
         copy_into(op.recv, op.cursor.offset + begin, parts_.areas[static_cast<size_t>(k)]->staging(step_, parts_.chunk),
@@ -455,9 +457,11 @@ void SharedBackend::copy_shares(const OpArgs &op) {
     }
 }
 
+bool SharedBackend::nothing_from(int32_t rank) { return (slot(rank, step_).flags & flag_empty) != 0; }
+
 void SharedBackend::gather(const OpArgs &op) {
     for (int32_t k = 0; k < size(); k++) {
-        if ((k == parts_.rank && op.send.absent()) || slot(k, step_).flags & flag_empty) continue;
+        if ((k == parts_.rank && op.send.absent()) || nothing_from(k)) continue;
         const size_t staged = staged_bytes(op, k);
         copy_into(op.recv, part_offset(op, k) + op.cursor.offset, data(k, staged), staged);
     }

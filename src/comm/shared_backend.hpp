@@ -54,6 +54,7 @@ class SharedBackend final : public Backend {
     size_t span(const OpArgs &op) const;
     size_t part_bytes(const OpArgs &op, int32_t rank) const;
     size_t part_offset(const OpArgs &op, int32_t rank) const;
+    size_t part_piece_bytes(const OpArgs &op, int32_t rank) const;
     size_t staged_bytes(const OpArgs &op, int32_t rank) const;
     bool two_phases(const OpArgs &op) const;
     void stage(const OpArgs &op);
@@ -66,10 +67,38 @@ class SharedBackend final : public Backend {
     void copy_shares(const OpArgs &op);
     void gather(const OpArgs &op);
 
+    // shared_parts.cpp: gather, scatter, all_to_all
+    struct Part {
+        size_t offset = 0;
+        size_t bytes = 0;
+    };
+    Part part_for(const OpArgs &op, int32_t rank) const;
+    Part part_from(const OpArgs &op, int32_t rank) const;
+    size_t part_piece(const OpArgs &op) const;
+    bool more_parts(const OpArgs &op) const;
+    void stage_parts(const OpArgs &op);
+    void take_parts(const OpArgs &op);
+    /// A shadow of an operation of the program's: it has staged nothing.
+    bool nothing_from(int32_t rank);
+
+    // shared_messages.cpp: transfer
+    bool move_messages(OpArgs &op);
+    bool post(Message &message);
+    bool take(Message &message);
+    bool can_move(const OpArgs &op);
+    bool run_messages(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible);
+    void check_not_elsewhere(OpArgs &op);
+    Mail &mail(int32_t rank) { return parts_.areas[static_cast<size_t>(rank)]->mail; }
+    char *mail_piece(int32_t rank, uint64_t sequence);
+    static bool is_next(const OpArgs &op, const Message &message);
+    size_t message_piece() const { return parts_.chunk / 2; }
+
     Parts parts_;
     os::Health *health_ = nullptr; ///< where a launcher listens
     Watch watch_;
     Board board_;
+    [[noreturn]] void fail_mismatch(const std::string &text, int32_t other);
+
     std::optional<OpArgs> shadowed_;    ///< what let_others_first has begun
     uint64_t step_ = 0;                 ///< steps begun
     std::vector<const char *> inputs_;  ///< scratch of reduce_into

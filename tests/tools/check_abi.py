@@ -17,7 +17,7 @@ from results import ROOT, table  # noqa: E402
 
 LAYOUT = ROOT / "tests" / "abi" / "layout.txt"
 DEFAULTS = ROOT / "tests" / "abi" / "zero_defaults.tsv"
-INPUTS = ("ujoin_hooks", "ujoin_worker", "ujoin_param", "ujoin_buffer", "ujoin_const_buffer", "ujoin_item", "ujoin_hyper")
+INPUTS = ("ujoin_hooks", "ujoin_worker", "ujoin_param", "ujoin_buffer", "ujoin_const_buffer", "ujoin_item", "ujoin_hyper", "ujoin_op")
 
 
 def generator():

@@ -105,7 +105,7 @@ std::unique_ptr<Backend> attach(const AttachRequest &request) {
     parts.areas = job->areas;
     parts.keep_mapped = job;
     parts.chunk = chunk_bytes(request.size);
-    parts.spin_ns = spin_time_ns(request.size);
+    parts.spin_ns = spin_time_ns(request.host_ranks);
     return std::make_unique<SharedBackend>(std::move(parts));
 }
 

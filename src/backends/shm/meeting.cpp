@@ -11,7 +11,7 @@ namespace ujoin {
 namespace {
 
 constexpr uint32_t magic = 0x6e6a6f75; // "ujon"
-constexpr uint32_t protocol = 2;       // grows with every change of what ranks share
+constexpr uint32_t protocol = 3;       // grows with every change of what ranks share
 
 struct Hello {
     uint32_t magic;

@@ -48,7 +48,7 @@ std::unique_ptr<Backend> attach(const AttachRequest &request) {
     parts.name = "shm";
     parts.rank = request.rank;
     parts.keep_mapped = mapped;
-    parts.spin_ns = spin_time_ns(request.size);
+    parts.spin_ns = spin_time_ns(request.host_ranks);
     return std::make_unique<SharedBackend>(std::move(parts));
 }
 
