@@ -308,3 +308,46 @@ func TestGroupInfo(t *testing.T) {
 		return g.Shutdown(ctx)
 	})
 }
+
+// allocatesNothing checks that a call leaves the collector nothing to do.
+func allocatesNothing(t *testing.T, what string, call func() error) {
+	t.Helper()
+	ok(t, call()) // the first one may
+	allocations := testing.AllocsPerRun(100, func() {
+		if err := call(); err != nil {
+			t.Error(err)
+		}
+	})
+	if allocations != 0 {
+		t.Errorf("%s allocates %v times", what, allocations)
+	}
+}
+
+func TestAStepAllocatesNothing(t *testing.T) {
+	g, ctx := alone(t), context.Background()
+	slices3 := [3][]float32{filled[float32](16, 1), filled[float32](16, 2), filled[float32](16, 3)}
+	allocatesNothing(t, "AllReduce of 3 slices", func() error {
+		for _, slice := range slices3 {
+			if err := ujoin.AllReduce(ctx, g, nil, slice, ujoin.Sum); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	var params []ujoin.Param
+	for i, slice := range slices3 {
+		params = append(params, ujoin.NewParam(fmt.Sprint(i), slice, filled[float32](16, 1)))
+	}
+	ddp, err := ujoin.NewDDP(g, params, nil)
+	ok(t, err)
+	zero, err := ujoin.NewZero(g, ujoin.SGD{}, params, nil)
+	ok(t, err)
+	backward := func(ready func(int)) error {
+		for i := range params {
+			ready(i)
+		}
+		return nil
+	}
+	allocatesNothing(t, "DDP.Iteration", func() error { return ddp.Iteration(1, backward) })
+	allocatesNothing(t, "Zero.Step", zero.Step)
+}

@@ -58,14 +58,24 @@ inline PyObject *as_dict(const ujoin_hyper *hypers, size_t count) {
     return dict.take();
 }
 
-/// Runs hook(post, round, active, is_last_joiner, authoritative_rank, options).
+inline PyObject *as_tuple(const ujoin_hook_args &a) {
+    Ref tuple(PyTuple_New(5));
+    Py_ssize_t next = 0;
+    const auto append = [&](PyObject *item) { return item && PyTuple_SetItem(tuple.get(), next++, item) == 0; };
+    return tuple && append(PyLong_FromLongLong(a.round)) && append(PyLong_FromLong(a.active)) &&
+                   append(PyBool_FromLong(a.is_last_joiner)) && append(PyLong_FromLong(a.authoritative_rank)) &&
+                   append(as_dict(a.options, a.option_count))
+               ? tuple.take()
+               : nullptr;
+}
+
+/// Runs hook(post, (round, active, is_last_joiner, authoritative_rank, options)).
 inline ujoin_status run_hook(void *data, const ujoin_hook_args *args, bool post) {
     return locked([&]() -> ujoin_status {
-        const Ref options(as_dict(args->options, args->option_count));
-        const Ref result(options ? PyObject_CallFunction(static_cast<Kept *>(data)->object, "iLiiiO", post ? 1 : 0,
-                                                         static_cast<long long>(args->round), args->active,
-                                                         args->is_last_joiner, args->authoritative_rank, options.get())
-                                 : nullptr);
+        const Ref told(as_tuple(*args));
+        const Ref result(told ? PyObject_CallFunctionObjArgs(static_cast<Kept *>(data)->object, post ? Py_True : Py_False,
+                                                             told.get(), nullptr)
+                              : nullptr);
         return result ? UJOIN_OK : callback_failed(false);
     });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interpreter lock, errors, text. "Locked" means: the thread holds the interpreter lock.
+// The interpreter lock, arguments, errors, text. "Locked" means: the thread holds the interpreter lock.
 #pragma once
 #include <Python.h>
 #include <atomic>
@@ -79,6 +79,25 @@ class Ref {
   private:
     PyObject *object_;
 };
+
+// ------------------------------------------------------------------------------------------------------------- arguments
+
+/// A function in the module's table that takes its arguments as an array (METH_FASTCALL, see fastcall.cmake).
+using FastFunction = PyObject *(PyObject *self, PyObject *const *args, Py_ssize_t arg_count);
+inline PyCFunction as_method(FastFunction *function) {
+    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+/// False with an exception set: not as many as the function takes.
+template <size_t count>
+bool take(PyObject *const *args, Py_ssize_t arg_count, const char *function, PyObject *(&out)[count]) {
+    if (arg_count == static_cast<Py_ssize_t>(count)) {
+        memcpy(out, args, sizeof out);
+        return true;
+    }
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, %zd given", function, static_cast<Py_ssize_t>(count), arg_count);
+    return false;
+}
 
 // ---------------------------------------------------------------------------------------------------------------- errors
 

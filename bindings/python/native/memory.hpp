@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of Python objects, and what the library holds of it.
 #pragma once
-#include "errors.hpp"
+#include "numpy_array.hpp"
 #include <array>
 
 namespace ujoin_py {
@@ -125,6 +125,8 @@ class Memory {
     /// Locked; false with an exception set. `object`: a buffer, a tuple (buffer, dtype), or what the package's adapter turns
     /// into one of them or into a DLPack capsule.
     bool read(PyObject *object, bool writable, const char *name, bool with_shape = false) {
+        const NumpyArray *array = as_numpy(object);
+        if (array && array->is_plain(writable) && array->dtype()) return read_array(object, *array, with_shape);
         if (PyTuple_Check(object)) return read_pair(object, writable, name, with_shape);
         if (PyObject_CheckBuffer(object)) {
             if (read_buffer(object, 0, writable, name, with_shape)) return true;
@@ -138,6 +140,16 @@ class Memory {
         if (g_leaving) return; // perhaps without the lock: better lost than wrong
         if (std::exchange(held_, false)) PyBuffer_Release(&view_);
         Py_CLEAR(owner_);
+    }
+
+    /// A reference is all that NumPy's own buffers hold of an array.
+    bool read_array(PyObject *object, const NumpyArray &array, bool with_shape) {
+        owner_ = Py_NewRef(object);
+        data_ = array.data;
+        count_ = array.count();
+        dtype_ = array.dtype();
+        if (with_shape) shape_.assign(array.extents, array.extents + array.dimensions);
+        return true;
     }
 
     bool read_pair(PyObject *pair, bool writable, const char *name, bool with_shape) {

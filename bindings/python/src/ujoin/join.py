@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -27,6 +28,9 @@ class HookArgs(NamedTuple):
     """post hook: the largest last joiner, the same on every rank; -1 in main hooks"""
     options: dict[str, float]
     """as given to the context"""
+
+
+_hook_args: Callable[[tuple[Any, ...]], HookArgs] = functools.partial(tuple.__new__, HookArgs)  # each use makes one
 
 
 class JoinHook:
@@ -62,10 +66,16 @@ class Joinable:
         self._hook = JoinHook()
         me = weakref.ref(self)
 
-        def run(post: int, rounds: int, active: int, last: int, authoritative: int, options: dict[str, float]) -> None:
+        def run(post: bool, told: tuple[Any, ...]) -> None:
             this = me()
-            if this is not None:
-                this._run_hook(post != 0, HookArgs(rounds, active, last != 0, authoritative, options))
+            if this is None:
+                return
+            hook = this._hook
+            hook.args = _hook_args(told)
+            if post:
+                hook.post_hook(hook.args.is_last_joiner)
+            else:
+                hook.main_hook()
 
         self._joinable = _ujoin.ujoin_joinable_create(
             self.join_process_group._handle, run, name or type(self).__name__, options
@@ -74,13 +84,6 @@ class Joinable:
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """The hook for one context, made when the context is; `kwargs` are those of `Join`."""
         raise NotImplementedError(f"{type(self).__name__}.join_hook")
-
-    def _run_hook(self, post: bool, args: HookArgs) -> None:
-        self._hook.args = args
-        if post:
-            self._hook.post_hook(args.is_last_joiner)
-        else:
-            self._hook.main_hook()
 
 
 class JoinReport(NamedTuple):

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use ujoin::{Ddp, Group, Params, Reduce, Result, Sgd, Zero};
 
-const BATCHES: usize = 41;
+const BATCHES: usize = 1001;
 
 fn time(name: &str, calls: usize, mut call: impl FnMut() -> Result<()>) -> Result<()> {
     let mut batch = || {
@@ -21,20 +21,20 @@ fn time(name: &str, calls: usize, mut call: impl FnMut() -> Result<()>) -> Resul
 
 fn main() -> Result<()> {
     let group = Group::alone()?;
-    time("no-op", 100_000, || {
+    time("no-op", 1_000, || {
         black_box(group.rank());
         Ok(())
     })?;
     let mut tensors = [[1f32; 16]; 3];
-    time("reduce 3 tensors", 5_000, || tensors.iter_mut().try_for_each(|t| group.all_reduce(t, Reduce::Sum)))?;
+    time("reduce 3 tensors", 200, || tensors.iter_mut().try_for_each(|t| group.all_reduce(t, Reduce::Sum)))?;
     let builder = (0..3).fold(Params::builder(), |b, i| b.tensor(format!("t{i}"), &[16], vec![1f32; 16]));
     let params = builder.build()?;
     let ddp = Ddp::builder(&group).params(&params).build()?;
-    time("ddp iteration", 5_000, || ddp.iteration(1, |ready| (0..3).try_for_each(ready)))?;
+    time("ddp iteration", 200, || ddp.iteration(1, |ready| (0..3).try_for_each(ready)))?;
     let opt = Zero::builder(&group, Sgd::default()).params(&params).build()?;
-    time("step", 5_000, || opt.step())?;
+    time("step", 200, || opt.step())?;
     let mut count = 0u64;
-    time("step with callback", 5_000, || {
+    time("step with callback", 200, || {
         opt.step_with(|| {
             count += 1;
             Ok(())

@@ -10,6 +10,7 @@ use crate::rule::{Rule, RuleInC};
 use crate::scaler::{RawScaler, Scaler};
 use crate::text::{from_c, limit_ms, maybe_rank, path_to_c, rank_or_all, rank_to_c, to_c};
 use crate::{Ddp, Element, Error, ErrorKind, Group, Result, State};
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_void, CStr, CString};
 use std::path::Path;
 use std::ptr;
@@ -353,7 +354,8 @@ impl<'g> ZeroBuilder<'g> {
         check(unsafe { sys::zero_create(group.raw(), self.rule, params.as_ptr(), params.len(), &options, &mut out) })?;
         drop(hold);
         self.ddp.iter().for_each(|ddp| ddp.now_steps(&memory));
-        Ok(Zero { handle: Handle::adopt(out), memory })
+        let sets = RefCell::new(memory.sets());
+        Ok(Zero { handle: Handle::adopt(out), memory, sets, has_scaler: Cell::new(false) })
     }
 }
 
@@ -541,6 +543,10 @@ impl<'s> SaveOptions<'s> {
 pub struct Zero {
     handle: Handle<sys::ujoin_zero>,
     memory: Arc<Borrowed>,
+    /// Those of `memory`, for this object's own calls: without its lock, which others may take.
+    sets: RefCell<Arc<[Arc<ParamSet>]>>,
+    /// Whether `memory` has a scaler.
+    has_scaler: Cell<bool>,
 }
 
 impl Zero {
@@ -582,7 +588,9 @@ impl Zero {
 
     /// The norm has a place of the caller's.
     fn step_to_c(&self, options: &StepOptions, norm: &mut f64) -> sys::ujoin_step_options {
-        self.memory.now().scaler = options.scaler.map(|scaler| Arc::clone(scaler.0.shared()));
+        if self.has_scaler.replace(options.scaler.is_some()) || options.scaler.is_some() {
+            self.memory.now().scaler = options.scaler.map(|scaler| Arc::clone(scaler.0.shared()));
+        }
         sys::ujoin_step_options {
             scaler: options.scaler.map_or(ptr::null_mut(), |scaler| scaler.0.raw()),
             out_norm: norm,
@@ -616,7 +624,7 @@ impl Zero {
     where
         E: From<Error>,
     {
-        let (call, sets, mut norm) = (self.handle.enter()?, self.memory.sets(), 0.0);
+        let (call, sets, mut norm) = (self.handle.enter()?, self.sets.borrow(), 0.0);
         let mut slot = Slot { closure: Some(closure), result: None, hold: None, sets: &sets };
         let options = sys::ujoin_step_options {
             closure: Some(run_closure_of(&slot)),
@@ -648,7 +656,9 @@ impl Zero {
             sys::zero_add_param_group(call.raw(), params.as_ptr(), params.len(), hyper.as_ptr(), hyper.len())
         };
         drop(hold);
-        check(status).inspect_err(|_| self.memory.remove_last()).map(|_| ())
+        let result = check(status).inspect_err(|_| self.memory.remove_last()).map(|_| ());
+        *self.sets.borrow_mut() = self.memory.sets();
+        result
     }
 
     /// The number of param groups.
@@ -686,7 +696,7 @@ impl Zero {
 
     /// Whether parameter `index` has a gradient from now on; one without is skipped and keeps its step count.
     pub fn set_gradient(&self, index: usize, present: bool) -> Result<()> {
-        let (call, sets) = (self.handle.enter()?, self.memory.sets());
+        let (call, sets) = (self.handle.enter()?, self.sets.borrow());
         let grad = if present { gradient_of(&sets, index) } else { ptr::null_mut() };
         // SAFETY: one call at a time; the gradient lives with its parameter.
         check(unsafe { sys::zero_set_gradient(call.raw(), index, grad) })?;
@@ -704,7 +714,7 @@ impl Zero {
     /// library's memory, which ends with this object, while it is trained, and in [`Params`] while it is frozen; else always
     /// there. [`Invalid`](crate::ErrorKind::Invalid): it is of another type, or there is no such parameter.
     pub fn with_value<E: Element, T>(&self, index: usize, look: impl FnOnce(&mut [E]) -> T) -> Result<T> {
-        let (call, sets) = (self.handle.enter()?, self.memory.sets());
+        let (call, sets) = (self.handle.enter()?, self.sets.borrow());
         let (set, place) = find(&sets, index)
             .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("there is no parameter {index}")))?;
         check_type::<E>(set.dtype(), "the parameter")?;
@@ -810,7 +820,7 @@ impl Zero {
 
     /// A call that may touch all parameters and gradients.
     fn using_all(&self, call: impl FnOnce(*mut sys::ujoin_zero) -> i32) -> Result<i32> {
-        let (entered, sets) = (self.handle.enter()?, self.memory.sets());
+        let (entered, sets) = (self.handle.enter()?, self.sets.borrow());
         let hold = Hold::take(&sets)?;
         let status = call(entered.raw());
         drop(hold);
