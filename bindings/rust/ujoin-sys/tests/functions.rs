@@ -28,6 +28,7 @@ fn every_function_is_exported() {
         ("ujoin_store_abort", ujoin_sys::ujoin_store_abort as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_store_destroy", ujoin_sys::ujoin_store_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_group_create", ujoin_sys::ujoin_group_create as unsafe extern "C" fn(_, _) -> _ as *const ()),
+        ("ujoin_group_split", ujoin_sys::ujoin_group_split as unsafe extern "C" fn(_, _, _, _, _) -> _ as *const ()),
         ("ujoin_group_rank", ujoin_sys::ujoin_group_rank as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_group_size", ujoin_sys::ujoin_group_size as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_group_get_info", ujoin_sys::ujoin_group_get_info as unsafe extern "C" fn(_, _) -> _ as *const ()),
@@ -41,6 +42,7 @@ fn every_function_is_exported() {
             "ujoin_reduce_scatter",
             ujoin_sys::ujoin_reduce_scatter as unsafe extern "C" fn(_, _, _, _, _, _) -> _ as *const (),
         ),
+        ("ujoin_submit", ujoin_sys::ujoin_submit as unsafe extern "C" fn(_, _, _, _, _) -> _ as *const ()),
         ("ujoin_barrier", ujoin_sys::ujoin_barrier as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("ujoin_work_wait", ujoin_sys::ujoin_work_wait as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("ujoin_work_test", ujoin_sys::ujoin_work_test as unsafe extern "C" fn(_) -> _ as *const ()),
@@ -142,5 +144,5 @@ fn every_function_is_exported() {
     for (name, address) in functions {
         assert!(!address.is_null(), "{name} has no address");
     }
-    assert_eq!(functions.len(), 115);
+    assert_eq!(functions.len(), 117);
 }
