@@ -343,7 +343,8 @@ class Operations {
 
     bool read_one(PyObject *item, const std::string &place) {
         if (!PyTuple_Check(item) || PyTuple_Size(item) != 7) {
-            PyErr_SetString(PyExc_TypeError, "expected tuples (kind, reduction, peer, send, recv, send counts, recv counts)");
+            PyErr_SetString(PyExc_TypeError,
+                            "expected tuples (kind, reduction, peer, send, recv, send counts, recv counts)");
             return false;
         }
         ujoin_op op{};
@@ -373,8 +374,7 @@ class Operations {
         for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); i++) {
             const Py_ssize_t value = PyLong_AsSsize_t(PyTuple_GetItem(items.get(), i));
             if (value == -1 && PyErr_Occurred()) return false;
-            if (value < 0)
-                return refuse(UJOIN_E_INVALID, name + "[" + std::to_string(i) + "] is " + std::to_string(value));
+            if (value < 0) return refuse(UJOIN_E_INVALID, name + "[" + std::to_string(i) + "] is " + std::to_string(value));
             values.push_back(static_cast<size_t>(value));
         }
         counts = values.data(); // stays where it is when the list of counts grows: vectors move
