@@ -62,6 +62,25 @@ class Program {
         const ujoin_buffer buffer{&number, 1, UJOIN_F64, 0, 0, 0};
         return ujoin_broadcast(&group_, &buffer, root, nullptr, nullptr);
     }
+    /// What is left of `recv` after an operation with this root; this rank gives `number` to everybody.
+    std::vector<double> submit(ujoin_op_kind kind, double number, int32_t root, ujoin_status *status = nullptr) {
+        const std::vector<double> send(static_cast<size_t>(ujoin_group_size(&group_)), number);
+        std::vector<double> recv(send.size(), -1);
+        ujoin_op op{};
+        op.size = sizeof op;
+        op.kind = kind;
+        op.peer = root;
+        const bool to_all = kind == UJOIN_OP_SCATTER || kind == UJOIN_OP_ALL_TO_ALL;
+        op.send = {send.data(), to_all ? send.size() : 1, UJOIN_F64, 0, 0, 0};
+        const bool from_all = kind == UJOIN_OP_GATHER || kind == UJOIN_OP_ALL_TO_ALL;
+        op.recv = {recv.data(), from_all ? recv.size() : 1, UJOIN_F64, 0, 0, 0};
+        const ujoin_status got = ujoin_submit(&group_, &op, 1, nullptr, nullptr);
+        if (status)
+            *status = got;
+        else
+            EXPECT_EQ(got, UJOIN_OK) << ujoin_last_error();
+        return recv;
+    }
     void barrier() { EXPECT_EQ(ujoin_barrier(&group_, nullptr), UJOIN_OK) << ujoin_last_error(); }
     ujoin_group *handle() { return &group_; }
 
@@ -100,6 +119,13 @@ void metrics_of_a_round(Group &g, Program &program, int round) {
     for (int k = 0; k < 3; k++)
         EXPECT_EQ(all[static_cast<size_t>(k)], inputs[k] > round ? k + 1 : -1)
             << "left as it was if rank " << k << " joined";
+    const std::vector<double> everybody = all; // those who have joined leave -1
+    const int32_t root = active.front();
+    const bool here = g.rank() == root;
+    EXPECT_EQ(program.submit(UJOIN_OP_REDUCE, mine, root)[0], here ? sum : -1);
+    EXPECT_EQ(program.submit(UJOIN_OP_GATHER, mine, root), here ? everybody : std::vector<double>(3, -1));
+    EXPECT_EQ(program.submit(UJOIN_OP_SCATTER, mine, root)[0], root + 1);
+    EXPECT_EQ(program.submit(UJOIN_OP_ALL_TO_ALL, mine, 0), everybody);
     double from_last = g.rank() == active.back() ? 7 + round : 0;
     EXPECT_EQ(program.broadcast(from_last, active.back()), UJOIN_OK) << ujoin_last_error();
     EXPECT_EQ(from_last, 7 + round);

@@ -2,8 +2,10 @@
 // What ujoin_submit and ujoin_group_split do when ranks disagree, die or do not come, and with wrong arguments.
 #include "harness/ddp_kit.hpp"
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <sys/resource.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace ddp_kit;
@@ -172,6 +174,29 @@ TEST_P(GroupSubmitFaults, a_message_in_vain_is_a_timeout_that_names_its_peer) {
     });
 }
 
+TEST(GroupSubmit, a_message_is_complete_when_its_receiver_has_it) {
+    std::atomic<bool> go{false};
+    with_threads(2, [&](ujoin_group *group, int rank) {
+        std::vector<float> data(10, static_cast<float>(rank));
+        ujoin_op op = make_op(rank == 0 ? UJOIN_OP_SEND : UJOIN_OP_RECV, 1 - rank);
+        if (rank == 1) {
+            while (!go) std::this_thread::yield();
+            op.recv = out(data, UJOIN_F32);
+            ASSERT_UJOIN_OK(submit(group, op));
+            EXPECT_EQ(data, std::vector<float>(10, 0));
+            return;
+        }
+        op.send = in(data, UJOIN_F32);
+        ujoin_work *work = nullptr;
+        ASSERT_UJOIN_OK(ujoin_submit(group, &op, 1, nullptr, &work));
+        for (int i = 0; i < 1000; i++, std::this_thread::yield()) ASSERT_EQ(ujoin_work_test(work), UJOIN_PENDING);
+        EXPECT_EQ(ujoin_work_wait(work, 20), UJOIN_PENDING);
+        go = true;
+        ASSERT_UJOIN_OK(ujoin_work_wait(work, -1));
+        ujoin_work_destroy(work);
+    });
+}
+
 TEST(GroupSubmitDeath, a_message_with_a_rank_that_dies) {
     for (const bool sends : {true, false})
         with_processes(3, [&](ujoin_group *group, int rank) {
@@ -287,7 +312,7 @@ TEST_P(GroupSubmitFaults, wrong_arguments_are_named_before_anything_happens) {
         refused(op, "ops[0].send_counts is given, but send is not");
         op.send = in(other, UJOIN_I32);
         op.send_counts = nullptr;
-        refused(op, "send is of");
+        refused(op, "send is of i32, recv of f32");
         op = make_op(UJOIN_OP_ALL_REDUCE);
         op.recv = {data.data(), 4, UJOIN_F32, 7, 0, 0};
         EXPECT_EQ(submit(group, op), UJOIN_E_UNSUPPORTED);
