@@ -48,7 +48,7 @@ func run(ctx context.Context, g *Group, name string, o operation) error {
 // AllReduce reduces over all ranks, in rank order, into recv on every rank; the bits are the same on all of them. send nil:
 // in place. Sums of 16-bit types are accumulated in 32 bits; Avg divides by the contributors. Collective. ErrMismatch:
 // ranks differ in operation, reduction, type or length.
-func AllReduce[T Number](ctx context.Context, g *Group, send, recv []T, reduce Reduce) error {
+func AllReduce[T Element](ctx context.Context, g *Group, send, recv []T, reduce Reduce) error {
 	return run(ctx, g, "AllReduce", reduction(allReduce, send, recv, int(reduce)))
 }
 
@@ -64,13 +64,13 @@ func AllGather[T Element](ctx context.Context, g *Group, send, recv []T) error {
 }
 
 // ReduceScatter reduces send (g.Size() times as long as recv) and leaves part r in recv of rank r. Collective.
-func ReduceScatter[T Number](ctx context.Context, g *Group, send, recv []T, reduce Reduce) error {
+func ReduceScatter[T Element](ctx context.Context, g *Group, send, recv []T, reduce Reduce) error {
 	return run(ctx, g, "ReduceScatter", reduction(reduceScatter, send, recv, int(reduce)))
 }
 
 // AllReduceAsync is AllReduce that returns at once. Until Wait says that it is done, the memory belongs to the operation.
 // The context's deadline becomes the operation's; its cancellation counts for the submission only: give Wait one.
-func AllReduceAsync[T Number](ctx context.Context, g *Group, send, recv []T, reduce Reduce) (*Work[T], error) {
+func AllReduceAsync[T Element](ctx context.Context, g *Group, send, recv []T, reduce Reduce) (*Work[T], error) {
 	return submit(ctx, g, "AllReduceAsync", reduction(allReduce, send, recv, int(reduce)), recv)
 }
 
@@ -85,13 +85,13 @@ func AllGatherAsync[T Element](ctx context.Context, g *Group, send, recv []T) (*
 }
 
 // ReduceScatterAsync is ReduceScatter that returns at once, as AllReduceAsync.
-func ReduceScatterAsync[T Number](ctx context.Context, g *Group, send, recv []T, reduce Reduce) (*Work[T], error) {
+func ReduceScatterAsync[T Element](ctx context.Context, g *Group, send, recv []T, reduce Reduce) (*Work[T], error) {
 	return submit(ctx, g, "ReduceScatterAsync", reduction(reduceScatter, send, recv, int(reduce)), recv)
 }
 
 // Work is an operation in flight. It ends also when nobody waits: its memory stays pinned until then, and
 // Group.Shutdown reports operations that were dropped without Wait.
-type Work[T Element] struct {
+type Work[T any] struct {
 	w      *work
 	result []T
 }
@@ -103,17 +103,26 @@ type work struct {
 }
 
 func submit[T Element](ctx context.Context, g *Group, name string, o operation, result []T) (*Work[T], error) {
-	c, err := g.r.begin(ctx, name, timed)
-	if err != nil {
-		return nil, err
-	}
-	defer g.r.leave()
 	pinner := new(runtime.Pinner)
 	pin(pinner, o.send)
 	pin(pinner, o.recv)
+	return begun(ctx, g, name, pinner, result, func(release uint64, c call, out unsafe.Pointer) *cujoin.Failure {
+		return cujoin.Collective(o.kind, g.r.pointer, o.send, int64(o.sendCount), o.recv, int64(o.recvCount), int(o.dtype),
+			o.argument, opMillis(ctx, 0), release, c.pointer(), out)
+	})
+}
+
+// begun makes the Work of a call that puts something in flight; the memory is unpinned by the library's notice.
+func begun[T any](ctx context.Context, g *Group, name string, pinner *runtime.Pinner, result []T,
+	start func(release uint64, c call, out unsafe.Pointer) *cujoin.Failure) (*Work[T], error) {
+	c, err := g.r.begin(ctx, name, timed)
+	if err != nil {
+		pinner.Unpin()
+		return nil, err
+	}
+	defer g.r.leave()
 	pointer := new(uintptr)
-	f := cujoin.Collective(o.kind, g.r.pointer, o.send, int64(o.sendCount), o.recv, int64(o.recvCount), int(o.dtype),
-		o.argument, opMillis(ctx, 0), cujoin.NewHandle(nil, pinner.Unpin), c.pointer(), unsafe.Pointer(pointer))
+	f := start(cujoin.NewHandle(nil, pinner.Unpin), c, unsafe.Pointer(pointer))
 	if err := c.end(f); err != nil {
 		return nil, err // the notice has run, the memory is free
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // reduceAll checks the four collectives on one type: rank r of 3 brings r + 1.
-func reduceAll[T ujoin.Number](t *testing.T, of func(int) T) {
+func reduceAll[T ujoin.Element](t *testing.T, of func(int) T) {
 	t.Helper()
 	name := fmt.Sprintf("%T", of(0))
 	ranks(t, 3, func(ctx context.Context, g *ujoin.Group) error {
@@ -58,6 +58,7 @@ func TestCollectivesOfEveryType(t *testing.T) {
 	reduceAll(t, func(n int) float64 { return float64(n) })
 	reduceAll(t, func(n int) int32 { return int32(n) })
 	reduceAll(t, func(n int) int64 { return int64(n) })
+	reduceAll(t, func(n int) uint8 { return uint8(n) })
 	reduceAll(t, func(n int) ujoin.Float16 { return ujoin.ToFloat16(float32(n)) })
 	reduceAll(t, func(n int) ujoin.BFloat16 { return ujoin.ToBFloat16(float32(n)) })
 	ranks(t, 2, func(ctx context.Context, g *ujoin.Group) error {

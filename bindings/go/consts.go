@@ -104,7 +104,7 @@ const (
 	I32 DType = 5
 	// I64 is UJOIN_I64.
 	I64 DType = 6
-	// U8 is UJOIN_U8: broadcast and all_gather only: bytes are not summed.
+	// U8 is UJOIN_U8.
 	U8 DType = 7
 )
 
@@ -132,8 +132,8 @@ const (
 	ParamIgnored ParamFlag = 2
 )
 
-// Reduce is ujoin_reduce: Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow; min and
-// max propagate NaN.
+// Reduce is ujoin_reduce: Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow (of
+// integers: toward zero); min and max propagate NaN; sums and products of integers wrap.
 type Reduce int32
 
 // The values of Reduce.
@@ -146,6 +146,38 @@ const (
 	Min Reduce = 3
 	// Max is UJOIN_MAX.
 	Max Reduce = 4
+	// Prod is UJOIN_PROD.
+	Prod Reduce = 5
+)
+
+// OpKind is ujoin_op_kind: Kinds of operations. n = elements, W = size of the group; in parentheses what a rank sends
+// -> what it receives.
+type OpKind int32
+
+// The values of OpKind.
+const (
+	// OpBarrier is UJOIN_OP_BARRIER.
+	OpBarrier OpKind = 1
+	// OpAllReduce is UJOIN_OP_ALL_REDUCE: (n -> n)
+	OpAllReduce OpKind = 2
+	// OpReduce is UJOIN_OP_REDUCE: (n -> n at the root) in rank order; elsewhere recv is not written.
+	OpReduce OpKind = 3
+	// OpBroadcast is UJOIN_OP_BROADCAST: (n at the root -> n): the root gives send or recv, the others recv.
+	OpBroadcast OpKind = 4
+	// OpAllGather is UJOIN_OP_ALL_GATHER: (n -> W n, by rank), or recv_counts, the same on every rank.
+	OpAllGather OpKind = 5
+	// OpGather is UJOIN_OP_GATHER: (n -> W n at the root), or its recv_counts.
+	OpGather OpKind = 6
+	// OpScatter is UJOIN_OP_SCATTER: (W n at the root, or its send_counts -> n)
+	OpScatter OpKind = 7
+	// OpReduceScatter is UJOIN_OP_REDUCE_SCATTER: (W n -> n), or recv_counts, the same on every rank.
+	OpReduceScatter OpKind = 8
+	// OpAllToAll is UJOIN_OP_ALL_TO_ALL: (W n -> W n), or send_counts and recv_counts.
+	OpAllToAll OpKind = 9
+	// OpSend is UJOIN_OP_SEND: (n -> nothing) to `peer`.
+	OpSend OpKind = 10
+	// OpRecv is UJOIN_OP_RECV: (nothing -> n) from `peer`.
+	OpRecv OpKind = 11
 )
 
 // Division is ujoin_division: What a summed gradient is divided by.

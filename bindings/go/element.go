@@ -21,14 +21,9 @@ type Float interface {
 	float32 | float64 | Float16 | BFloat16
 }
 
-// Number is what can be reduced.
-type Number interface {
-	Float | int32 | int64
-}
-
-// Element is what can be broadcast and gathered.
+// Element is what buffers hold.
 type Element interface {
-	Number | uint8
+	Float | int32 | int64 | uint8
 }
 
 func dtypeOf[T Element]() DType {

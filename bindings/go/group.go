@@ -5,6 +5,7 @@ package ujoin
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -40,7 +41,34 @@ type GroupOptions struct {
 // Collective. ErrTimeout: the text names the ranks that came; ErrMismatch: ranks differ in size, backend or options;
 // ErrUnsupported: who could not use the backend, and why.
 func NewGroup(ctx context.Context, options *GroupOptions) (*Group, error) {
-	const op = "NewGroup"
+	return meet(ctx, "NewGroup", options, func(o GroupOptions, store uintptr, limit int64, c call, out unsafe.Pointer) *cujoin.Failure {
+		return cujoin.GroupCreate(o.Rendezvous, o.Backend, o.Name, store, o.Rank, o.WorldSize, millisOption(o.Timeout), limit,
+			int(flag(o.ShadowCollectives)), c.pointer(), out)
+	})
+}
+
+// Split makes a group of the ranks that give the same color, in the order of their keys, and of their ranks where keys are
+// equal. A negative color: no group for this rank, and nil. Of the options (nil: as NewGroup's defaults) Rendezvous, Store,
+// Rank and WorldSize must be absent; Backend "auto" is the group's own. The new group does not depend on this one: it has its
+// own operations, may be used from another goroutine, fails alone, and is closed by itself. Collective.
+func (g *Group) Split(ctx context.Context, color, key int, options *GroupOptions) (*Group, error) {
+	const op = "Group.Split"
+	if err := checkInt32(op, color, key); err != nil {
+		return nil, err
+	}
+	if err := g.r.enter(op); err != nil {
+		return nil, err
+	}
+	defer g.r.leave()
+	return meet(ctx, op, options, func(o GroupOptions, store uintptr, limit int64, c call, out unsafe.Pointer) *cujoin.Failure {
+		return cujoin.GroupSplit(g.r.pointer, color, key, o.Rendezvous, o.Backend, o.Name, store, o.Rank, o.WorldSize,
+			millisOption(o.Timeout), limit, int(flag(o.ShadowCollectives)), c.pointer(), out)
+	})
+}
+
+// meet makes a group by a call of the wrapper, which gets the store's handle and the limit of the meeting; nil if it gave none.
+func meet(ctx context.Context, op string, options *GroupOptions,
+	create func(o GroupOptions, store uintptr, limit int64, c call, out unsafe.Pointer) *cujoin.Failure) (*Group, error) {
 	o := GroupOptions{}
 	if options != nil {
 		o = *options
@@ -61,9 +89,8 @@ func NewGroup(ctx context.Context, options *GroupOptions) (*Group, error) {
 		return nil, err
 	}
 	pointer := new(uintptr)
-	f := cujoin.GroupCreate(o.Rendezvous, o.Backend, o.Name, store, o.Rank, o.WorldSize, millisOption(o.Timeout),
-		opMillis(ctx, o.RendezvousTimeout), int(flag(o.ShadowCollectives)), c.pointer(), unsafe.Pointer(pointer))
-	if err := c.end(f); err != nil {
+	err = c.end(create(o, store, opMillis(ctx, o.RendezvousTimeout), c, unsafe.Pointer(pointer)))
+	if err != nil || *pointer == 0 {
 		return nil, err
 	}
 	g := &Group{r: newRef("group", *pointer, cujoin.GroupDestroy), dropped: new(atomic.Int64),
@@ -71,6 +98,16 @@ func NewGroup(ctx context.Context, options *GroupOptions) (*Group, error) {
 	g.rank, g.size = cujoin.GroupRank(*pointer), cujoin.GroupSize(*pointer)
 	runtime.AddCleanup(g, (*ref).close, g.r)
 	return g, nil
+}
+
+// checkInt32: what the library takes in 32 bits must not become another number on the way.
+func checkInt32(op string, numbers ...int) error {
+	for _, n := range numbers {
+		if n < math.MinInt32 || n > math.MaxInt32 {
+			return failed(StatusInvalid, op, fmt.Sprintf("%d does not fit into 32 bits", n))
+		}
+	}
+	return nil
 }
 
 // Rank is this process's rank, 0 to Size - 1.

@@ -49,8 +49,9 @@
 %flat(ujoin_status_name) %flat(ujoin_set_interrupt_check) %flat(ujoin_set_log_sink)
 %flat(ujoin_store_create) %flat(ujoin_store_prefix) %flat(ujoin_store_set) %flat(ujoin_store_get) %flat(ujoin_store_add)
 %flat(ujoin_store_wait)
-%flat(ujoin_group_create) %flat(ujoin_group_get_info) %flat(ujoin_group_close)
-%flat(ujoin_all_reduce) %flat(ujoin_broadcast) %flat(ujoin_all_gather) %flat(ujoin_reduce_scatter) %flat(ujoin_barrier)
+%flat(ujoin_group_create) %flat(ujoin_group_split) %flat(ujoin_group_get_info) %flat(ujoin_group_close)
+%flat(ujoin_all_reduce) %flat(ujoin_broadcast) %flat(ujoin_all_gather) %flat(ujoin_reduce_scatter) %flat(ujoin_submit)
+%flat(ujoin_barrier)
 %flat(ujoin_work_wait) %flat(ujoin_work_contributors)
 %flat(ujoin_joinable_create) %flat(ujoin_joinable_notify)
 %flat(ujoin_ctx_create) %flat(ujoin_ctx_finish) %flat(ujoin_ctx_stopped) %flat(ujoin_ctx_get_report) %flat(ujoin_ctx_rounds)
@@ -237,6 +238,41 @@ static ujoin_buffer *buffers_of(size_t count, void **data, const int64_t *facts)
     return list;
 }
 
+static ujoin_group_options group_options(const char *rendezvous, const char *backend, const char *name, ujoin_store *store,
+                                         int rank, int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms,
+                                         int shadow) {
+    return (ujoin_group_options){.size = sizeof(ujoin_group_options),
+                                 .rendezvous = or_null(rendezvous),
+                                 .backend = or_null(backend),
+                                 .name = or_null(name),
+                                 .store = store,
+                                 .rank = rank,
+                                 .world_size = world_size,
+                                 .timeout_ms = timeout_ms,
+                                 .rendezvous_timeout_ms = rendezvous_timeout_ms,
+                                 .shadow_collectives = shadow};
+}
+
+/* data: where send and recv of each lie. facts of each: kind, reduction, peer, type, the elements of send and of recv (-1: not
+ * given), how many counts of send and of recv it has; the counts of all come one after the other. */
+static ujoin_op *ops_of(size_t count, void **data, const int64_t *facts, const size_t *counts) {
+    ujoin_op *list = calloc(count + 1, sizeof *list);
+    for (size_t i = 0; list && i < count; i++) {
+        const int64_t *fact = facts + 8 * i;
+        list[i] = (ujoin_op){.size = sizeof *list, .kind = (ujoin_op_kind)fact[0], .reduce = (ujoin_reduce)fact[1],
+                             .peer = (int32_t)fact[2]};
+        if (fact[4] >= 0)
+            list[i].send = (ujoin_const_buffer){.data = data[2 * i], .count = (size_t)fact[4], .dtype = (ujoin_dtype)fact[3]};
+        if (fact[5] >= 0)
+            list[i].recv = (ujoin_buffer){.data = data[2 * i + 1], .count = (size_t)fact[5], .dtype = (ujoin_dtype)fact[3]};
+        if (fact[6] > 0) list[i].send_counts = counts;
+        counts += fact[6];
+        if (fact[7] > 0) list[i].recv_counts = counts;
+        counts += fact[7];
+    }
+    return list;
+}
+
 static ujoin_comm_hook hook_of(int kind, uintptr_t user, int has_then, int64_t start_iteration, int rank) {
     ujoin_comm_hook hook = {.size = sizeof hook, .start_iteration = start_iteration, .kind = kind, .rank = rank};
     if (!user) return hook;
@@ -302,18 +338,19 @@ described StoreWait(ujoin_store *store, const void *keys, size_t count, int64_t 
 ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char *name, ujoin_store *store, int rank,
                          int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, void *call,
                          void *out) {
-    ujoin_group_options options = {.size = sizeof options,
-                                   .rendezvous = or_null(rendezvous),
-                                   .backend = or_null(backend),
-                                   .name = or_null(name),
-                                   .store = store,
-                                   .rank = rank,
-                                   .world_size = world_size,
-                                   .timeout_ms = timeout_ms,
-                                   .rendezvous_timeout_ms = rendezvous_timeout_ms,
-                                   .shadow_collectives = shadow};
+    ujoin_group_options options = group_options(rendezvous, backend, name, store, rank, world_size, timeout_ms,
+                                                rendezvous_timeout_ms, shadow);
     BEGIN(call);
     ujoin_status status = ujoin_group_create(&options, out);
+    END(status);
+}
+ujoin_status GroupSplit(ujoin_group *group, int color, int key, const char *rendezvous, const char *backend,
+                        const char *name, ujoin_store *store, int rank, int world_size, int64_t timeout_ms,
+                        int64_t rendezvous_timeout_ms, int shadow, void *call, void *out) {
+    ujoin_group_options options = group_options(rendezvous, backend, name, store, rank, world_size, timeout_ms,
+                                                rendezvous_timeout_ms, shadow);
+    BEGIN(call);
+    ujoin_status status = ujoin_group_split(group, color, key, &options, out);
     END(status);
 }
 /* facts: rank, size, local rank, local size, progress */
@@ -365,6 +402,24 @@ ujoin_status Collective(int kind, ujoin_group *group, const void *send, size_t s
     default:
         status = ujoin_barrier(group, &options);
     }
+    END(status);
+}
+/* release_handle as above; the arrays are described at ops_of. */
+ujoin_status Submit(ujoin_group *group, size_t count, void *data, const void *facts, const void *counts, int64_t timeout_ms,
+                    uintptr_t release_handle, void *call, void *out_work) {
+    ujoin_op_options options = {.size = sizeof options, .timeout_ms = timeout_ms};
+    ujoin_op *ops = ops_of(count, data, facts, counts);
+    if (!ops) {
+        release_if(release_handle);
+        return no_memory();
+    }
+    if (release_handle) {
+        options.release = release;
+        options.release_data = (void *)release_handle;
+    }
+    BEGIN(call);
+    ujoin_status status = ujoin_submit(group, ops, count, &options, out_work);
+    free(ops);
     END(status);
 }
 ujoin_status WorkWait(ujoin_work *work, int64_t timeout_ms, void *call) {

@@ -21,6 +21,7 @@
 %ignore ujoin_const_buffer;
 %ignore ujoin_hyper;
 %ignore ujoin_param;
+%ignore ujoin_op;
 %ignore ujoin_op_options;
 %ignore ujoin_group_options;
 %ignore ujoin_group_info;
@@ -155,6 +156,14 @@ UJOIN_HANDLE(ujoin_pctx, pctx_destroy)
     $result = ujoin_py::borrow($1, use1.capsule(), "ujoin_joinable");
     if (!$result) SWIG_fail;
 %}
+// A rank may be in no group.
+%typemap(in, numinputs=0) ujoin_group **out_or_none (ujoin_group *made = nullptr) "$1 = &made;"
+%typemap(argout) ujoin_group **out_or_none %{
+    Py_XDECREF($result);
+    $result = made$argnum ? ujoin_py::wrap<ujoin_group, ujoin_group_destroy>(std::exchange(made$argnum, nullptr), "ujoin_group")
+                          : Py_NewRef(Py_None);
+%}
+%typemap(freearg) ujoin_group **out_or_none "ujoin_group_destroy(made$argnum);"
 // An operation that was not to be awaited gives None.
 %typemap(in, numinputs=0) ujoin_work **out_work (ujoin_work *made = nullptr) "$1 = &made;"
 %typemap(argout) ujoin_work **out_work %{
@@ -181,6 +190,7 @@ UJOIN_INPUT(Bytes)
 UJOIN_INPUT(Shape)
 UJOIN_INPUT(Ints)
 UJOIN_INPUT(Buffers)
+UJOIN_INPUT(Operations)
 UJOIN_INPUT(Rule)
 %typemap(in) ujoin_py::Bytes *maybe_input (ujoin_py::Bytes value), ujoin_py::Bytes *maybe_stdin (ujoin_py::Bytes value) %{
     if ($input != Py_None && !value.read($input)) SWIG_fail;
@@ -275,10 +285,12 @@ UJOIN_FLAT_UNLOCKED(ujoin_store_set)
 UJOIN_FLAT_UNLOCKED(ujoin_store_get)
 UJOIN_FLAT_UNLOCKED(ujoin_store_wait)
 UJOIN_FLAT_UNLOCKED(ujoin_group_create)
+UJOIN_FLAT_UNLOCKED(ujoin_group_split)
 UJOIN_FLAT_UNLOCKED(ujoin_all_reduce)
 UJOIN_FLAT_UNLOCKED(ujoin_broadcast)
 UJOIN_FLAT_UNLOCKED(ujoin_all_gather)
 UJOIN_FLAT_UNLOCKED(ujoin_reduce_scatter)
+UJOIN_FLAT_UNLOCKED(ujoin_submit)
 UJOIN_FLAT_UNLOCKED(ujoin_barrier)
 UJOIN_FLAT(ujoin_work_contributors)
 UJOIN_FLAT(ujoin_joinable_create)
@@ -361,6 +373,17 @@ static ujoin_status py_ujoin_group_create(const char *rendezvous, const char *ba
     options.shadow_collectives = shadow_collectives;
     return ujoin_group_create(&options, out);
 }
+static ujoin_status py_ujoin_group_split(ujoin_group *group, int32_t color, int32_t key, const char *backend,
+                                         int64_t timeout_ms, int64_t rendezvous_timeout_ms, bool shadow_collectives,
+                                         ujoin_group **out_or_none) {
+    ujoin_group_options options{};
+    options.size = sizeof options;
+    options.backend = backend;
+    options.timeout_ms = timeout_ms;
+    options.rendezvous_timeout_ms = rendezvous_timeout_ms;
+    options.shadow_collectives = shadow_collectives;
+    return ujoin_group_split(group, color, key, &options, out_or_none);
+}
 static ujoin_status py_ujoin_all_reduce(ujoin_group *group, ujoin_py::Memory *send, ujoin_py::Memory *recv,
                                         int32_t reduce, int64_t timeout_ms, bool async, ujoin_work **out_work) {
     const ujoin_py::Source from(*send);
@@ -387,6 +410,13 @@ static ujoin_status py_ujoin_reduce_scatter(ujoin_group *group, ujoin_py::Memory
     const ujoin_buffer to = recv->as_buffer();
     const ujoin_py::Operation op(timeout_ms, async, out_work, send, recv);
     return ujoin_reduce_scatter(group, from.get(), &to, reduce, op.options(), op.out());
+}
+static ujoin_status py_ujoin_submit(ujoin_group *group, ujoin_py::Operations *ops, int64_t timeout_ms, bool async,
+                                    ujoin_work **out_work) {
+    const ujoin_status counts = ops->check_counts(group);
+    if (counts < 0) return counts;
+    const ujoin_py::Operation op(timeout_ms, async, out_work, ops->memory());
+    return ujoin_submit(group, ops->data(), ops->size(), op.options(), op.out());
 }
 static ujoin_status py_ujoin_barrier(ujoin_group *group, int64_t timeout_ms) {
     ujoin_op_options options{};

@@ -5,6 +5,7 @@
 #include "api/options.hpp"
 #include "comm/group.hpp"
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,8 +35,10 @@ class Call {
         if (!dtype_known(buffer->dtype))
             invalid(name, ".dtype is ", buffer->dtype, "; expected a value of ujoin_dtype_value");
         if (!buffer->data && buffer->count != 0) invalid(name, ".data is NULL, but its count is ", buffer->count);
+        constexpr bool sent = std::is_same_v<Buffer, ujoin_const_buffer>;
         if (op.dtype != buffer->dtype)
-            invalid("send is of ", dtype_name(buffer->dtype), ", recv of ", dtype_name(op.dtype));
+            invalid("send is of ", dtype_name(sent ? buffer->dtype : op.dtype), ", recv of ",
+                    dtype_name(sent ? op.dtype : buffer->dtype));
         if (buffer->count != elements) invalid(name, ".count is ", buffer->count, "; expected ", elements);
         if (buffer->count > SIZE_MAX / 16) invalid(name, ".count is ", buffer->count);
         return Memory(buffer->data ? buffer->data : &nothing_, buffer->count * dtype_size(buffer->dtype));

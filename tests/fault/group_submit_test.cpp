@@ -312,7 +312,7 @@ TEST_P(GroupSubmitFaults, wrong_arguments_are_named_before_anything_happens) {
         refused(op, "ops[0].send_counts is given, but send is not");
         op.send = in(other, UJOIN_I32);
         op.send_counts = nullptr;
-        refused(op, "send is of");
+        refused(op, "send is of i32, recv of f32");
         op = make_op(UJOIN_OP_ALL_REDUCE);
         op.recv = {data.data(), 4, UJOIN_F32, 7, 0, 0};
         EXPECT_EQ(submit(group, op), UJOIN_E_UNSUPPORTED);

@@ -228,6 +228,15 @@ class Shape {
     std::vector<int64_t> extents_;
 };
 
+inline bool as_int32(PyObject *object, int32_t *out) {
+    const long value = PyLong_AsLong(object);
+    if (value == -1 && PyErr_Occurred()) return false;
+    *out = static_cast<int32_t>(value);
+    if (value == *out) return true;
+    PyErr_SetString(PyExc_OverflowError, "a number does not fit into 32 bits");
+    return false;
+}
+
 /// A sequence of numbers of 32 bits; None = not given.
 class Ints {
   public:
@@ -236,13 +245,8 @@ class Ints {
         const Ref items(given_ ? PySequence_Tuple(object) : PyTuple_New(0));
         if (!items) return false;
         for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); i++) {
-            const long value = PyLong_AsLong(PyTuple_GetItem(items.get(), i));
-            if (value == -1 && PyErr_Occurred()) return false;
-            if (value != static_cast<int32_t>(value)) {
-                PyErr_SetString(PyExc_OverflowError, "a number does not fit into 32 bits");
-                return false;
-            }
-            values_.push_back(static_cast<int32_t>(value));
+            values_.push_back(0);
+            if (!as_int32(PyTuple_GetItem(items.get(), i), &values_.back())) return false;
         }
         return true;
     }
@@ -303,6 +307,83 @@ class Buffers {
   private:
     std::vector<ujoin_buffer> buffers_;
     std::vector<Memory> memory_;
+};
+
+/// A sequence of (kind, reduction, peer, send, recv, send counts, recv counts); None for what is not given of the last four.
+class Operations {
+  public:
+    bool read(PyObject *object) {
+        const Ref items(PySequence_Tuple(object));
+        if (!items) return false;
+        for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); i++)
+            if (!read_one(PyTuple_GetItem(items.get(), i), "ops[" + std::to_string(i) + "].")) return false;
+        return true;
+    }
+    /// The library reads a count for each rank.
+    ujoin_status check_counts(const ujoin_group *group) const {
+        const int32_t ranks = ujoin_group_size(group);
+        for (const Counts &counts : counts_) {
+            if (ranks < 0 || counts.values.size() == static_cast<size_t>(ranks)) continue; // the library says what is wrong
+            const std::string text = "rank " + std::to_string(ujoin_group_rank(group)) + ": " + counts.name + " has " +
+                                     std::to_string(counts.values.size()) + " elements; expected " + std::to_string(ranks) +
+                                     ", one for each rank";
+            return ujoin_set_last_error(UJOIN_E_INVALID, text.c_str());
+        }
+        return UJOIN_OK;
+    }
+    std::vector<Memory> &memory() { return memory_; }
+    const ujoin_op *data() const { return ops_.data(); }
+    size_t size() const { return ops_.size(); }
+
+  private:
+    struct Counts {
+        std::string name;
+        std::vector<size_t> values;
+    };
+
+    bool read_one(PyObject *item, const std::string &place) {
+        if (!PyTuple_Check(item) || PyTuple_Size(item) != 7) {
+            PyErr_SetString(PyExc_TypeError,
+                            "expected tuples (kind, reduction, peer, send, recv, send counts, recv counts)");
+            return false;
+        }
+        ujoin_op op{};
+        op.size = sizeof op;
+        if (!as_int32(PyTuple_GetItem(item, 0), &op.kind) || !as_int32(PyTuple_GetItem(item, 1), &op.reduce) ||
+            !as_int32(PyTuple_GetItem(item, 2), &op.peer))
+            return false;
+        if (!read_memory(PyTuple_GetItem(item, 3), false, place + "send") ||
+            !read_memory(PyTuple_GetItem(item, 4), true, place + "recv"))
+            return false;
+        if (const Memory &send = memory_[memory_.size() - 2]; send.held()) op.send = send.as_const();
+        if (const Memory &recv = memory_.back(); recv.held()) op.recv = recv.as_buffer();
+        ops_.push_back(op);
+        return read_counts(PyTuple_GetItem(item, 5), place + "send_counts", ops_.back().send_counts) &&
+               read_counts(PyTuple_GetItem(item, 6), place + "recv_counts", ops_.back().recv_counts);
+    }
+    bool read_memory(PyObject *object, bool writable, const std::string &name) {
+        memory_.emplace_back();
+        return object == Py_None || memory_.back().read(object, writable, name.c_str());
+    }
+    bool read_counts(PyObject *object, const std::string &name, const size_t *&counts) {
+        if (object == Py_None) return true;
+        const Ref items(PySequence_Tuple(object));
+        if (!items) return false;
+        counts_.push_back({name, {}});
+        std::vector<size_t> &values = counts_.back().values;
+        for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); i++) {
+            const Py_ssize_t value = PyLong_AsSsize_t(PyTuple_GetItem(items.get(), i));
+            if (value == -1 && PyErr_Occurred()) return false;
+            if (value < 0) return refuse(UJOIN_E_INVALID, name + "[" + std::to_string(i) + "] is " + std::to_string(value));
+            values.push_back(static_cast<size_t>(value));
+        }
+        counts = values.data(); // stays where it is when the list of counts grows: vectors move
+        return true;
+    }
+
+    std::vector<ujoin_op> ops_;
+    std::vector<Memory> memory_; ///< two for each: send, recv
+    std::vector<Counts> counts_;
 };
 
 /// A sequence of (name or None, memory, gradient's memory or None, flags); the memory of what is ignored may be None. It

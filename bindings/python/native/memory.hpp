@@ -351,26 +351,35 @@ class Source {
     bool given_;
 };
 
-/// The options of one operation; work in flight takes the memory with it.
+/// The options of one call; work in flight takes the memory with it.
 class Operation {
   public:
     Operation(int64_t timeout_ms, bool async, ujoin_work **out_work, Memory *send, Memory *recv)
-        : out_(async ? out_work : nullptr) {
-        options_.size = sizeof options_;
-        options_.timeout_ms = timeout_ms;
-        if (!async) return;
-        auto *kept = new Kept;
-        if (send && send->held()) kept->memory.push_back(std::move(*send));
-        kept->memory.push_back(std::move(*recv));
-        options_.release = give_back;
-        options_.release_data = kept;
+        : Operation(timeout_ms, async, out_work) {
+        if (!kept_) return;
+        if (send && send->held()) kept_->memory.push_back(std::move(*send));
+        kept_->memory.push_back(std::move(*recv));
+    }
+    Operation(int64_t timeout_ms, bool async, ujoin_work **out_work, std::vector<Memory> &memory)
+        : Operation(timeout_ms, async, out_work) {
+        if (kept_) kept_->memory = std::move(memory);
     }
     const ujoin_op_options *options() const { return &options_; }
     ujoin_work **out() const { return out_; }
 
   private:
+    Operation(int64_t timeout_ms, bool async, ujoin_work **out_work) : out_(async ? out_work : nullptr) {
+        options_.size = sizeof options_;
+        options_.timeout_ms = timeout_ms;
+        if (!async) return;
+        kept_ = new Kept;
+        options_.release = give_back;
+        options_.release_data = kept_;
+    }
+
     ujoin_op_options options_{};
     ujoin_work **out_;
+    Kept *kept_ = nullptr; ///< the library's, from the call on
 };
 
 } // namespace ujoin_py

@@ -281,8 +281,8 @@ def test_closed_and_wrong(alone: ujoin.Group) -> None:
         group.barrier()
     with pytest.raises(ujoin.InvalidError, match="root is 3; expected 0 to 0"):
         alone.broadcast(np.zeros(1), 3)
-    with pytest.raises(ujoin.InvalidError, match="expected one of sum, avg, min, max"):
-        alone.all_reduce(np.zeros(1), "product")
+    with pytest.raises(ujoin.InvalidError, match="expected one of sum, avg, min, max, prod"):
+        alone.all_reduce(np.zeros(1), "xor")
     with pytest.raises(ujoin.InvalidError, match="-1 seconds"):
         alone.barrier(timeout=-1)
     with pytest.raises(ujoin.UnsupportedError, match="mars"):

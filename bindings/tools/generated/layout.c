@@ -88,6 +88,21 @@ static void print_ujoin_param(void) {
 static void print_ujoin_reduce(void) {
     TYPE("ujoin_reduce", ujoin_reduce);
 }
+static void print_ujoin_op_kind(void) {
+    TYPE("ujoin_op_kind", ujoin_op_kind);
+}
+static void print_ujoin_op(void) {
+    TYPE("ujoin_op", ujoin_op);
+    FIELD(ujoin_op, size);
+    FIELD(ujoin_op, kind);
+    FIELD(ujoin_op, reduce);
+    FIELD(ujoin_op, peer);
+    FIELD(ujoin_op, reserved);
+    FIELD(ujoin_op, send);
+    FIELD(ujoin_op, recv);
+    FIELD(ujoin_op, send_counts);
+    FIELD(ujoin_op, recv_counts);
+}
 static void print_ujoin_op_options(void) {
     TYPE("ujoin_op_options", ujoin_op_options);
     FIELD(ujoin_op_options, size);
@@ -604,6 +619,20 @@ static void print_ujoin_reduce_value(void) {
     VALUE(UJOIN_AVG);
     VALUE(UJOIN_MIN);
     VALUE(UJOIN_MAX);
+    VALUE(UJOIN_PROD);
+}
+static void print_ujoin_op_kind_value(void) {
+    VALUE(UJOIN_OP_BARRIER);
+    VALUE(UJOIN_OP_ALL_REDUCE);
+    VALUE(UJOIN_OP_REDUCE);
+    VALUE(UJOIN_OP_BROADCAST);
+    VALUE(UJOIN_OP_ALL_GATHER);
+    VALUE(UJOIN_OP_GATHER);
+    VALUE(UJOIN_OP_SCATTER);
+    VALUE(UJOIN_OP_REDUCE_SCATTER);
+    VALUE(UJOIN_OP_ALL_TO_ALL);
+    VALUE(UJOIN_OP_SEND);
+    VALUE(UJOIN_OP_RECV);
 }
 static void print_ujoin_division_value(void) {
     VALUE(UJOIN_DIVISION_INITIAL);
@@ -722,6 +751,8 @@ int main(void) {
     print_ujoin_hyper();
     print_ujoin_param();
     print_ujoin_reduce();
+    print_ujoin_op_kind();
+    print_ujoin_op();
     print_ujoin_op_options();
     print_ujoin_group_options();
     print_ujoin_group_info();
@@ -777,6 +808,7 @@ int main(void) {
     print_ujoin_device_value();
     print_ujoin_param_flag();
     print_ujoin_reduce_value();
+    print_ujoin_op_kind_value();
     print_ujoin_division_value();
     print_ujoin_gradient_kind_value();
     print_ujoin_comm_hook_kind_value();

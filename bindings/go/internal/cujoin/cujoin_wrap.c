@@ -355,6 +355,41 @@ static ujoin_buffer *buffers_of(size_t count, void **data, const int64_t *facts)
     return list;
 }
 
+static ujoin_group_options group_options(const char *rendezvous, const char *backend, const char *name, ujoin_store *store,
+                                         int rank, int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms,
+                                         int shadow) {
+    return (ujoin_group_options){.size = sizeof(ujoin_group_options),
+                                 .rendezvous = or_null(rendezvous),
+                                 .backend = or_null(backend),
+                                 .name = or_null(name),
+                                 .store = store,
+                                 .rank = rank,
+                                 .world_size = world_size,
+                                 .timeout_ms = timeout_ms,
+                                 .rendezvous_timeout_ms = rendezvous_timeout_ms,
+                                 .shadow_collectives = shadow};
+}
+
+/* data: where send and recv of each lie. facts of each: kind, reduction, peer, type, the elements of send and of recv (-1: not
+ * given), how many counts of send and of recv it has; the counts of all come one after the other. */
+static ujoin_op *ops_of(size_t count, void **data, const int64_t *facts, const size_t *counts) {
+    ujoin_op *list = calloc(count + 1, sizeof *list);
+    for (size_t i = 0; list && i < count; i++) {
+        const int64_t *fact = facts + 8 * i;
+        list[i] = (ujoin_op){.size = sizeof *list, .kind = (ujoin_op_kind)fact[0], .reduce = (ujoin_reduce)fact[1],
+                             .peer = (int32_t)fact[2]};
+        if (fact[4] >= 0)
+            list[i].send = (ujoin_const_buffer){.data = data[2 * i], .count = (size_t)fact[4], .dtype = (ujoin_dtype)fact[3]};
+        if (fact[5] >= 0)
+            list[i].recv = (ujoin_buffer){.data = data[2 * i + 1], .count = (size_t)fact[5], .dtype = (ujoin_dtype)fact[3]};
+        if (fact[6] > 0) list[i].send_counts = counts;
+        counts += fact[6];
+        if (fact[7] > 0) list[i].recv_counts = counts;
+        counts += fact[7];
+    }
+    return list;
+}
+
 static ujoin_comm_hook hook_of(int kind, uintptr_t user, int has_then, int64_t start_iteration, int rank) {
     ujoin_comm_hook hook = {.size = sizeof hook, .start_iteration = start_iteration, .kind = kind, .rank = rank};
     if (!user) return hook;
@@ -416,18 +451,19 @@ described StoreWait(ujoin_store *store, const void *keys, size_t count, int64_t 
 ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char *name, ujoin_store *store, int rank,
                          int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, void *call,
                          void *out) {
-    ujoin_group_options options = {.size = sizeof options,
-                                   .rendezvous = or_null(rendezvous),
-                                   .backend = or_null(backend),
-                                   .name = or_null(name),
-                                   .store = store,
-                                   .rank = rank,
-                                   .world_size = world_size,
-                                   .timeout_ms = timeout_ms,
-                                   .rendezvous_timeout_ms = rendezvous_timeout_ms,
-                                   .shadow_collectives = shadow};
+    ujoin_group_options options = group_options(rendezvous, backend, name, store, rank, world_size, timeout_ms,
+                                                rendezvous_timeout_ms, shadow);
     BEGIN(call);
     ujoin_status status = ujoin_group_create(&options, out);
+    END(status);
+}
+ujoin_status GroupSplit(ujoin_group *group, int color, int key, const char *rendezvous, const char *backend,
+                        const char *name, ujoin_store *store, int rank, int world_size, int64_t timeout_ms,
+                        int64_t rendezvous_timeout_ms, int shadow, void *call, void *out) {
+    ujoin_group_options options = group_options(rendezvous, backend, name, store, rank, world_size, timeout_ms,
+                                                rendezvous_timeout_ms, shadow);
+    BEGIN(call);
+    ujoin_status status = ujoin_group_split(group, color, key, &options, out);
     END(status);
 }
 /* facts: rank, size, local rank, local size, progress */
@@ -479,6 +515,24 @@ ujoin_status Collective(int kind, ujoin_group *group, const void *send, size_t s
     default:
         status = ujoin_barrier(group, &options);
     }
+    END(status);
+}
+/* release_handle as above; the arrays are described at ops_of. */
+ujoin_status Submit(ujoin_group *group, size_t count, void *data, const void *facts, const void *counts, int64_t timeout_ms,
+                    uintptr_t release_handle, void *call, void *out_work) {
+    ujoin_op_options options = {.size = sizeof options, .timeout_ms = timeout_ms};
+    ujoin_op *ops = ops_of(count, data, facts, counts);
+    if (!ops) {
+        release_if(release_handle);
+        return no_memory();
+    }
+    if (release_handle) {
+        options.release = release;
+        options.release_data = (void *)release_handle;
+    }
+    BEGIN(call);
+    ujoin_status status = ujoin_submit(group, ops, count, &options, out_work);
+    free(ops);
     END(status);
 }
 ujoin_status WorkWait(ujoin_work *work, int64_t timeout_ms, void *call) {
@@ -1282,6 +1336,66 @@ long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1,
 }
 
 
+long long _wrap_GroupSplit_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, intgo _swig_go_2, _gostring_ _swig_go_3, _gostring_ _swig_go_4, _gostring_ _swig_go_5, ujoin_store *_swig_go_6, intgo _swig_go_7, intgo _swig_go_8, long long _swig_go_9, long long _swig_go_10, intgo _swig_go_11, void *_swig_go_12, void *_swig_go_13) {
+  ujoin_group *arg1 = 0 ;
+  int arg2 ;
+  int arg3 ;
+  char *arg4 = 0 ;
+  char *arg5 = 0 ;
+  char *arg6 = 0 ;
+  ujoin_store *arg7 = 0 ;
+  int arg8 ;
+  int arg9 ;
+  int64_t arg10 ;
+  int64_t arg11 ;
+  int arg12 ;
+  void *arg13 = 0 ;
+  void *arg14 = 0 ;
+  char *temp4 ;
+  char *temp5 ;
+  char *temp6 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_group **)&_swig_go_0; 
+  arg2 = (int)_swig_go_1; 
+  arg3 = (int)_swig_go_2; 
+  
+  temp4 = (char *)malloc(_swig_go_3.n + 1);
+  memcpy(temp4, _swig_go_3.p, _swig_go_3.n);
+  temp4[_swig_go_3.n] = '\0';
+  arg4 = (char *)temp4;
+  
+  
+  temp5 = (char *)malloc(_swig_go_4.n + 1);
+  memcpy(temp5, _swig_go_4.p, _swig_go_4.n);
+  temp5[_swig_go_4.n] = '\0';
+  arg5 = (char *)temp5;
+  
+  
+  temp6 = (char *)malloc(_swig_go_5.n + 1);
+  memcpy(temp6, _swig_go_5.p, _swig_go_5.n);
+  temp6[_swig_go_5.n] = '\0';
+  arg6 = (char *)temp6;
+  
+  arg7 = *(ujoin_store **)&_swig_go_6; 
+  arg8 = (int)_swig_go_7; 
+  arg9 = (int)_swig_go_8; 
+  arg10 = (int64_t)_swig_go_9; 
+  arg11 = (int64_t)_swig_go_10; 
+  arg12 = (int)_swig_go_11; 
+  arg13 = *(void **)&_swig_go_12; 
+  arg14 = *(void **)&_swig_go_13; 
+  
+  result = (ujoin_status)GroupSplit(arg1,arg2,arg3,(char const *)arg4,(char const *)arg5,(char const *)arg6,arg7,arg8,arg9,arg10,arg11,arg12,arg13,arg14);
+  _swig_go_result = box(result, 0); 
+  free((char *)arg4); 
+  free((char *)arg5); 
+  free((char *)arg6); 
+  return _swig_go_result;
+}
+
+
 long long _wrap_GroupInfo_cujoin(ujoin_group *_swig_go_0, void *_swig_go_1) {
   ujoin_group *arg1 = 0 ;
   void *arg2 = 0 ;
@@ -1357,6 +1471,35 @@ long long _wrap_Collective_cujoin(intgo _swig_go_0, ujoin_group *_swig_go_1, voi
   arg12 = *(void **)&_swig_go_11; 
   
   result = (ujoin_status)Collective(arg1,arg2,(void const *)arg3,arg4,arg5,arg6,arg7,arg8,arg9,arg10,arg11,arg12);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_Submit_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, void *_swig_go_2, void *_swig_go_3, void *_swig_go_4, long long _swig_go_5, long long _swig_go_6, void *_swig_go_7, void *_swig_go_8) {
+  ujoin_group *arg1 = 0 ;
+  size_t arg2 ;
+  void *arg3 = 0 ;
+  void *arg4 = 0 ;
+  void *arg5 = 0 ;
+  int64_t arg6 ;
+  uintptr_t arg7 ;
+  void *arg8 = 0 ;
+  void *arg9 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_group **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  arg4 = *(void **)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  arg6 = (int64_t)_swig_go_5; 
+  arg7 = (uintptr_t)_swig_go_6; 
+  arg8 = *(void **)&_swig_go_7; 
+  arg9 = *(void **)&_swig_go_8; 
+  
+  result = (ujoin_status)Submit(arg1,arg2,arg3,(void const *)arg4,(void const *)arg5,arg6,arg7,arg8,arg9);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }

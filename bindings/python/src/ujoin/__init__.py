@@ -27,6 +27,7 @@ import threading
 
 from . import _ujoin, errors, log
 from . import types as _types
+from .collectives import Op
 from .ddp import Bucket, DDPReport, DistributedDataParallel
 from .errors import (
     AbortedError,
@@ -49,13 +50,13 @@ from .functions import WorkerArgs, record, record_crashes, record_error, registe
 from .group import (
     Group,
     GroupInfo,
-    Work,
     destroy_process_group,
     forget_process_group,
     get_rank,
     get_world_size,
     init_process_group,
     is_initialized,
+    new_group,
 )
 from .join import HookArgs, Join, Joinable, JoinHook, JoinReport
 from .log import set_log_level, set_log_sink
@@ -76,6 +77,7 @@ from .types import (
     ItemKind,
     ItemOwner,
     Memory,
+    OpKind,
     Optimizer,
     Partition,
     ReduceOp,
@@ -86,6 +88,7 @@ from .types import (
     Stdin,
     WorkerState,
 )
+from .work import Work
 from .zero import ParamGroup, Rule, RuleArgs, Shard, ZeroMemory, ZeroRedundancyOptimizer
 
 if _ujoin.ujoin_abi_version() < _ujoin.UJOIN_ABI_VERSION:
@@ -149,6 +152,8 @@ __all__ = [
     "Memory",
     "MismatchError",
     "NoMemoryError",
+    "Op",
+    "OpKind",
     "Optimizer",
     "PContext",
     "ParamGroup",
@@ -187,6 +192,7 @@ __all__ = [
     "get_world_size",
     "init_process_group",
     "is_initialized",
+    "new_group",
     "record",
     "record_crashes",
     "record_error",

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from . import _ujoin
 from .errors import invalid
-from .group import Group, Work, process_group
+from .group import Group, process_group
 from .join import Joinable, JoinHook
 from .params import Gradients, Params, flagged, remember, with_gradients
 from .types import ITEM_SIZES, BufferTime, CommHook, Division, DType, GradientKind, Memory, Timeout, choose, limit, view
+from .work import Work
 
 
 class DDPReport(NamedTuple):

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of ranks and their collectives."""
+"""Groups of ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Literal, NamedTuple, overload
+from typing import NamedTuple
 
 from . import _ujoin
-from .errors import error
+from .collectives import Collectives
+from .errors import error, invalid
 from .store import Store
-from .types import Memory, ReduceOp, Timeout, choose, limit, patience
+from .types import Timeout, limit, patience
 
 
 class GroupInfo(NamedTuple):
@@ -25,35 +27,7 @@ class GroupInfo(NamedTuple):
     """whether work advances by itself; else only inside calls (fewer processors than ranks)"""
 
 
-class Work:
-    """An operation in flight. Its memory is held, wherever this object goes, until the operation has its final status:
-    until then do not read what is received, nor write to what is sent."""
-
-    __slots__ = ("_handle",)
-
-    def __init__(self, handle: _ujoin.Handle) -> None:
-        self._handle = handle
-
-    def wait(self, timeout: Timeout = None) -> bool:
-        """Waits; False if the operation was not complete in time. Raises the operation's error, every time."""
-        return _ujoin.ujoin_work_wait(self._handle, -1 if timeout is None else patience(timeout)) == _ujoin.UJOIN_OK
-
-    def is_completed(self) -> bool:
-        """Whether it is complete; never waits. Raises the operation's error. From any thread."""
-        return _ujoin.ujoin_work_test(self._handle) == _ujoin.UJOIN_OK
-
-    @property
-    def contributors(self) -> list[int]:
-        """The ranks that contributed, once it is complete: all, unless joined ranks shadowed it. Until then, and if it
-        failed, none. From any thread."""
-        return _ujoin.ujoin_work_contributors(self._handle)
-
-    def abort(self) -> None:
-        """Gives up; its status is `AbortedError` on every rank, and its group is broken. From any thread."""
-        _ujoin.ujoin_work_abort(self._handle)
-
-
-class Group:
+class Group(Collectives):
     """A set of ranks that communicate: ranks meet, agree on a backend and attach.
 
     `rendezvous`: "env://" (the environment that ujoin-run sets), "tcp://host:port", "file:///path", "local://name" (ranks
@@ -100,6 +74,32 @@ class Group:
         group._handle = handle
         return group
 
+    def split(
+        self,
+        color: int | None,
+        key: int = 0,
+        *,
+        backend: str | None = None,
+        timeout: Timeout = None,
+        rendezvous_timeout: Timeout = None,
+        shadow_collectives: bool = False,
+    ) -> Group | None:
+        """A group of the ranks that give the same color, in the order of their keys, then of their ranks.
+
+        Every rank calls it. `color` None: no group for this rank. The new group does not depend on this one: it has its own
+        operations, may be used from another thread, and fails alone. `backend`: by default as this group's.
+        """
+        handle = _ujoin.ujoin_group_split(
+            self._handle,
+            -1 if color is None else color,
+            key,
+            backend,
+            limit(timeout),
+            limit(rendezvous_timeout),
+            shadow_collectives,
+        )
+        return None if handle is None else Group._of(handle)
+
     @property
     def rank(self) -> int:
         """This process's rank, 0 to size - 1."""
@@ -135,115 +135,6 @@ class Group:
             self.close()
         else:
             self.abort(f"{type(exception).__name__}: {exception}")
-
-    # ------------------------------------------------------------------------------------------------------- collectives
-    @overload
-    def all_reduce(
-        self,
-        tensor: Memory,
-        op: ReduceOp | str = ...,
-        *,
-        out: Memory | None = ...,
-        async_op: Literal[False] = ...,
-        timeout: Timeout = ...,
-    ) -> None: ...
-    @overload
-    def all_reduce(
-        self,
-        tensor: Memory,
-        op: ReduceOp | str = ...,
-        *,
-        out: Memory | None = ...,
-        async_op: Literal[True],
-        timeout: Timeout = ...,
-    ) -> Work: ...
-    def all_reduce(
-        self,
-        tensor: Memory,
-        op: ReduceOp | str = ReduceOp.SUM,
-        out: Memory | None = None,  # by name; a marker that says so would cost as much as the call into the library
-        async_op: bool = False,
-        timeout: Timeout = None,
-    ) -> Work | None:
-        """Reduces over all ranks, in rank order: in place, or into `out`. Bit-identical on all ranks."""
-        if type(op) is not ReduceOp:
-            op = choose(ReduceOp, op)
-        if out is None:
-            send, recv = None, tensor
-        else:
-            send, recv = tensor, out
-        work = _ujoin.ujoin_all_reduce(self._handle, send, recv, op, 0 if timeout is None else limit(timeout), async_op)
-        return Work(work) if async_op else None
-
-    @overload
-    def broadcast(
-        self, tensor: Memory, src: int = ..., *, async_op: Literal[False] = ..., timeout: Timeout = ...
-    ) -> None: ...
-    @overload
-    def broadcast(self, tensor: Memory, src: int = ..., *, async_op: Literal[True], timeout: Timeout = ...) -> Work: ...
-    def broadcast(self, tensor: Memory, src: int = 0, *, async_op: bool = False, timeout: Timeout = None) -> Work | None:
-        """Copies the memory of rank `src` into every rank's."""
-        work = _ujoin.ujoin_broadcast(self._handle, tensor, src, limit(timeout), async_op)
-        return Work(work) if async_op else None
-
-    @overload
-    def all_gather_into_tensor(
-        self,
-        output: Memory,
-        tensor: Memory | None = ...,
-        *,
-        async_op: Literal[False] = ...,
-        timeout: Timeout = ...,
-    ) -> None: ...
-    @overload
-    def all_gather_into_tensor(
-        self, output: Memory, tensor: Memory | None = ..., *, async_op: Literal[True], timeout: Timeout = ...
-    ) -> Work: ...
-    def all_gather_into_tensor(
-        self, output: Memory, tensor: Memory | None = None, *, async_op: bool = False, timeout: Timeout = None
-    ) -> Work | None:
-        """Gathers `tensor` of every rank, in rank order, into `output` (size times as long). None: this rank's part lies in
-        `output` already."""
-        work = _ujoin.ujoin_all_gather(self._handle, tensor, output, limit(timeout), async_op)
-        return Work(work) if async_op else None
-
-    @overload
-    def reduce_scatter_tensor(
-        self,
-        output: Memory,
-        tensor: Memory,
-        op: ReduceOp | str = ...,
-        *,
-        async_op: Literal[False] = ...,
-        timeout: Timeout = ...,
-    ) -> None: ...
-    @overload
-    def reduce_scatter_tensor(
-        self,
-        output: Memory,
-        tensor: Memory,
-        op: ReduceOp | str = ...,
-        *,
-        async_op: Literal[True],
-        timeout: Timeout = ...,
-    ) -> Work: ...
-    def reduce_scatter_tensor(
-        self,
-        output: Memory,
-        tensor: Memory,
-        op: ReduceOp | str = ReduceOp.SUM,
-        *,
-        async_op: bool = False,
-        timeout: Timeout = None,
-    ) -> Work | None:
-        """Reduces `tensor` (size times as long as `output`) and leaves part r in `output` of rank r."""
-        reduce = choose(ReduceOp, op)
-        work = _ujoin.ujoin_reduce_scatter(self._handle, tensor, output, reduce, limit(timeout), async_op)
-        return Work(work) if async_op else None
-
-    def barrier(self, timeout: Timeout = None) -> None:
-        """Returns when every rank has come here."""
-        _ujoin.ujoin_barrier(self._handle, 0 if timeout is None else limit(timeout))
 
 
 # ------------------------------------------------------------------------------------------------------- the process group
@@ -290,6 +181,25 @@ def destroy_process_group() -> None:
     group, _default = _default, None
     if group is not None:
         group.close()
+
+
+def new_group(
+    ranks: Sequence[int] | None = None,
+    timeout: Timeout = None,
+    backend: str | None = None,
+    *,
+    group: Group | None = None,
+) -> Group | None:
+    """A group of these ranks (None: all) of `group`, in their order there; None on the other ranks. All ranks of `group`, by
+    default that of `init_process_group`, call it, with the same ranks."""
+    whole = process_group(group)
+    members = range(whole.size) if ranks is None else ranks
+    strange = [rank for rank in members if not 0 <= rank < whole.size]
+    if strange or len(set(members)) != len(members):
+        raise invalid(
+            f"rank {whole.rank}: new_group: expected different ranks from 0 to {whole.size - 1}, not {list(members)}"
+        )
+    return whole.split(0 if whole.rank in members else None, backend=backend, timeout=timeout)
 
 
 def is_initialized() -> bool:

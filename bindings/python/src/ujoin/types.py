@@ -51,12 +51,42 @@ Path: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
 
 class ReduceOp(enum.IntEnum):
-    """Reductions. AVG divides by the number of contributors; MIN and MAX propagate NaN."""
+    """Reductions. AVG divides by the number of contributors (integers: toward zero); MIN and MAX propagate NaN; sums and
+    products of integers wrap."""
 
     SUM = _ujoin.UJOIN_SUM
     AVG = _ujoin.UJOIN_AVG
     MIN = _ujoin.UJOIN_MIN
     MAX = _ujoin.UJOIN_MAX
+    PROD = _ujoin.UJOIN_PROD
+    PRODUCT = PROD
+    """PyTorch's name"""
+
+
+class OpKind(enum.IntEnum):
+    """Kinds of operations. n = elements, W = size of the group; what a rank sends -> what it receives."""
+
+    BARRIER = _ujoin.UJOIN_OP_BARRIER
+    ALL_REDUCE = _ujoin.UJOIN_OP_ALL_REDUCE
+    """n -> n"""
+    REDUCE = _ujoin.UJOIN_OP_REDUCE
+    """n -> n at the root; elsewhere nothing is written"""
+    BROADCAST = _ujoin.UJOIN_OP_BROADCAST
+    """n at the root -> n: the root gives `send` or `recv`, the others `recv`"""
+    ALL_GATHER = _ujoin.UJOIN_OP_ALL_GATHER
+    """n -> W n, by rank, or `recv_counts`"""
+    GATHER = _ujoin.UJOIN_OP_GATHER
+    """n -> W n at the root, or its `recv_counts`"""
+    SCATTER = _ujoin.UJOIN_OP_SCATTER
+    """W n at the root, or its `send_counts` -> n"""
+    REDUCE_SCATTER = _ujoin.UJOIN_OP_REDUCE_SCATTER
+    """W n -> n, or `recv_counts`"""
+    ALL_TO_ALL = _ujoin.UJOIN_OP_ALL_TO_ALL
+    """W n -> W n, or `send_counts` and `recv_counts`"""
+    SEND = _ujoin.UJOIN_OP_SEND
+    """n to the rank `peer`"""
+    RECV = _ujoin.UJOIN_OP_RECV
+    """n from the rank `peer`"""
 
 
 class Division(enum.IntEnum):

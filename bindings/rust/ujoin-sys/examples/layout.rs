@@ -65,6 +65,17 @@ fn main() {
     field("ujoin_param.flags", offset_of!(ujoin_param, flags), |s: &ujoin_param| &s.flags);
     field("ujoin_param.reserved", offset_of!(ujoin_param, reserved), |s: &ujoin_param| &s.reserved);
     kind::<ujoin_reduce>("ujoin_reduce");
+    kind::<ujoin_op_kind>("ujoin_op_kind");
+    kind::<ujoin_op>("ujoin_op");
+    field("ujoin_op.size", offset_of!(ujoin_op, size), |s: &ujoin_op| &s.size);
+    field("ujoin_op.kind", offset_of!(ujoin_op, kind), |s: &ujoin_op| &s.kind);
+    field("ujoin_op.reduce", offset_of!(ujoin_op, reduce), |s: &ujoin_op| &s.reduce);
+    field("ujoin_op.peer", offset_of!(ujoin_op, peer), |s: &ujoin_op| &s.peer);
+    field("ujoin_op.reserved", offset_of!(ujoin_op, reserved), |s: &ujoin_op| &s.reserved);
+    field("ujoin_op.send", offset_of!(ujoin_op, send), |s: &ujoin_op| &s.send);
+    field("ujoin_op.recv", offset_of!(ujoin_op, recv), |s: &ujoin_op| &s.recv);
+    field("ujoin_op.send_counts", offset_of!(ujoin_op, send_counts), |s: &ujoin_op| &s.send_counts);
+    field("ujoin_op.recv_counts", offset_of!(ujoin_op, recv_counts), |s: &ujoin_op| &s.recv_counts);
     kind::<ujoin_op_options>("ujoin_op_options");
     field("ujoin_op_options.size", offset_of!(ujoin_op_options, size), |s: &ujoin_op_options| &s.size);
     field("ujoin_op_options.timeout_ms", offset_of!(ujoin_op_options, timeout_ms), |s: &ujoin_op_options| {
@@ -790,6 +801,18 @@ fn main() {
     println!("value UJOIN_AVG {}", UJOIN_AVG);
     println!("value UJOIN_MIN {}", UJOIN_MIN);
     println!("value UJOIN_MAX {}", UJOIN_MAX);
+    println!("value UJOIN_PROD {}", UJOIN_PROD);
+    println!("value UJOIN_OP_BARRIER {}", UJOIN_OP_BARRIER);
+    println!("value UJOIN_OP_ALL_REDUCE {}", UJOIN_OP_ALL_REDUCE);
+    println!("value UJOIN_OP_REDUCE {}", UJOIN_OP_REDUCE);
+    println!("value UJOIN_OP_BROADCAST {}", UJOIN_OP_BROADCAST);
+    println!("value UJOIN_OP_ALL_GATHER {}", UJOIN_OP_ALL_GATHER);
+    println!("value UJOIN_OP_GATHER {}", UJOIN_OP_GATHER);
+    println!("value UJOIN_OP_SCATTER {}", UJOIN_OP_SCATTER);
+    println!("value UJOIN_OP_REDUCE_SCATTER {}", UJOIN_OP_REDUCE_SCATTER);
+    println!("value UJOIN_OP_ALL_TO_ALL {}", UJOIN_OP_ALL_TO_ALL);
+    println!("value UJOIN_OP_SEND {}", UJOIN_OP_SEND);
+    println!("value UJOIN_OP_RECV {}", UJOIN_OP_RECV);
     println!("value UJOIN_DIVISION_INITIAL {}", UJOIN_DIVISION_INITIAL);
     println!("value UJOIN_DIVISION_ACTIVE {}", UJOIN_DIVISION_ACTIVE);
     println!("value UJOIN_DIVISION_SAMPLES {}", UJOIN_DIVISION_SAMPLES);

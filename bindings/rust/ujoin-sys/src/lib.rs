@@ -190,7 +190,6 @@ pub const UJOIN_F16: ujoin_dtype = 3;
 pub const UJOIN_BF16: ujoin_dtype = 4;
 pub const UJOIN_I32: ujoin_dtype = 5;
 pub const UJOIN_I64: ujoin_dtype = 6;
-/// broadcast and all_gather only: bytes are not summed
 pub const UJOIN_U8: ujoin_dtype = 7;
 
 /// Where memory lies.
@@ -324,7 +323,8 @@ impl Default for ujoin_param {
     }
 }
 
-/// Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow; min and max propagate NaN.
+/// Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow (of integers: toward zero);
+/// min and max propagate NaN; sums and products of integers wrap.
 pub type ujoin_reduce = i32;
 
 // enum ujoin_reduce_value
@@ -332,6 +332,77 @@ pub const UJOIN_SUM: ujoin_reduce = 1;
 pub const UJOIN_AVG: ujoin_reduce = 2;
 pub const UJOIN_MIN: ujoin_reduce = 3;
 pub const UJOIN_MAX: ujoin_reduce = 4;
+pub const UJOIN_PROD: ujoin_reduce = 5;
+
+/// Kinds of operations. n = elements, W = size of the group; in parentheses what a rank sends -> what it
+/// receives.
+pub type ujoin_op_kind = i32;
+
+// enum ujoin_op_kind_value
+pub const UJOIN_OP_BARRIER: ujoin_op_kind = 1;
+/// (n -> n)
+pub const UJOIN_OP_ALL_REDUCE: ujoin_op_kind = 2;
+/// (n -> n at the root) in rank order; elsewhere recv is not written
+pub const UJOIN_OP_REDUCE: ujoin_op_kind = 3;
+/// (n at the root -> n): the root gives send or recv, the others recv
+pub const UJOIN_OP_BROADCAST: ujoin_op_kind = 4;
+/// (n -> W n, by rank), or recv_counts, the same on every rank
+pub const UJOIN_OP_ALL_GATHER: ujoin_op_kind = 5;
+/// (n -> W n at the root), or its recv_counts
+pub const UJOIN_OP_GATHER: ujoin_op_kind = 6;
+/// (W n at the root, or its send_counts -> n)
+pub const UJOIN_OP_SCATTER: ujoin_op_kind = 7;
+/// (W n -> n), or recv_counts, the same on every rank
+pub const UJOIN_OP_REDUCE_SCATTER: ujoin_op_kind = 8;
+/// (W n -> W n), or send_counts and recv_counts
+pub const UJOIN_OP_ALL_TO_ALL: ujoin_op_kind = 9;
+/// (n -> nothing) to `peer`
+pub const UJOIN_OP_SEND: ujoin_op_kind = 10;
+/// (nothing -> n) from `peer`
+pub const UJOIN_OP_RECV: ujoin_op_kind = 11;
+
+/// One operation, completely described. What a kind does not use on this rank is not looked at.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_op {
+    /// in arrays that of the first is the distance between elements; all have the same
+    pub size: usize,
+    pub kind: ujoin_op_kind,
+    /// of kinds that reduce; 0 = sum
+    pub reduce: ujoin_reduce,
+    /// the root, or the other rank of send and recv
+    pub peer: i32,
+    pub reserved: i32,
+    /// all zero = in place: what this rank sends lies in recv (its own part, of a gather)
+    pub send: ujoin_const_buffer,
+    /// all zero at the root of a scatter: its own part stays in send
+    pub recv: ujoin_buffer,
+    /// elements for each rank, end to end in send; NULL = equal parts; read during the call
+    pub send_counts: *const usize,
+    /// likewise in recv
+    pub recv_counts: *const usize,
+}
+impl ujoin_op {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            kind: 0,
+            reduce: 0,
+            peer: 0,
+            reserved: 0,
+            send: ujoin_const_buffer::new(),
+            recv: ujoin_buffer::new(),
+            send_counts: core::ptr::null(),
+            recv_counts: core::ptr::null(),
+        }
+    }
+}
+impl Default for ujoin_op {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 /// How an operation runs.
 #[repr(C)]
@@ -2024,6 +2095,21 @@ unsafe extern "C" {
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_group_create(options: *const ujoin_group_options, out: *mut *mut ujoin_group) -> ujoin_status;
 
+    /// Makes a group of the ranks that give the same color, in the order of their keys, and of their ranks where keys
+    /// are equal. A negative color: no group for this rank, \*out = NULL, UJOIN_SKIPPED. Of `options` (NULL: as
+    /// ujoin_group_create's defaults) rendezvous, store, rank and world_size must be absent; backend "auto" is the
+    /// group's own. The new group does not depend on the old one: each has its operations, may be used from a thread
+    /// of its own, and fails alone.
+    ///
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_group_split(
+        group: *mut ujoin_group,
+        color: i32,
+        key: i32,
+        options: *const ujoin_group_options,
+        out: *mut *mut ujoin_group,
+    ) -> ujoin_status;
+
     /// This process's rank in the group, 0 to size - 1; -1 for NULL.
     ///
     /// `@local` `@anythread` since 0.1
@@ -2106,6 +2192,25 @@ unsafe extern "C" {
         out_work: *mut *mut ujoin_work,
     ) -> ujoin_status;
 
+    /// Runs operations as one: they are complete together. For the rarer kinds, parts of unequal size, many tensors
+    /// at once (neighbours of one kind, type, reduction and root become a single operation), and messages that must
+    /// not wait for each other. Every rank gives the same operations in the same order; send and recv concern their
+    /// two ranks only, and go before the others, all at once. Between two ranks messages come in order. A message is
+    /// complete, on both sides, when it has been received: of two ranks that send to each other by calls of their
+    /// own, each waits for the other until the deadline. Messages are no part of join contexts. out_work as in
+    /// ujoin_all_reduce; the array is read during the call. UJOIN_E_MISMATCH: ranks differ in kind, reduction, type,
+    /// count or root; a part or a message has another size than its receiver expects, or its peer is in another
+    /// operation (on ranks not concerned, in a later call).
+    ///
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_submit(
+        group: *mut ujoin_group,
+        ops: *const ujoin_op,
+        count: usize,
+        options: *const ujoin_op_options,
+        out_work: *mut *mut ujoin_work,
+    ) -> ujoin_status;
+
     /// Returns when every rank has come here. Past its deadline UJOIN_E_TIMEOUT, with the missing ranks in the text
     /// and in ujoin_last_missing().
     ///
@@ -2123,8 +2228,9 @@ unsafe extern "C" {
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_test(work: *mut ujoin_work) -> ujoin_status;
 
-    /// The ranks that contributed to a completed operation: all, unless joined ranks shadowed it. Writes at most
-    /// `capacity` of them, ascending, and returns how many there are; 0 while it is in flight, and if it failed.
+    /// The ranks that contributed to a completed operation: all, unless joined ranks shadowed it; none if it is a
+    /// message. Writes at most `capacity` of them, ascending, and returns how many there are; 0 while it is in
+    /// flight, and if it failed.
     ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_contributors(work: *const ujoin_work, out_ranks: *mut i32, capacity: usize) -> usize;

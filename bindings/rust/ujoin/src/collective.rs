@@ -2,6 +2,7 @@
 use crate::callback;
 use crate::error::{check, check_done};
 use crate::handle::{Aborter, Handle, Raw};
+use crate::op::{List, Op, OpBuffers};
 use crate::text::{limit_ms, maybe_rank, rank_to_c, wait_ms};
 use crate::{Element, Group, Result};
 use std::any::Any;
@@ -17,12 +18,14 @@ use ujoin_sys as sys;
 pub enum Reduce {
     /// Sums of 16-bit types are accumulated in 32 bits.
     Sum = sys::UJOIN_SUM as isize,
-    /// The sum divided by the number of contributors; cannot overflow.
+    /// The sum divided by the number of contributors (integers: toward zero); cannot overflow.
     Avg = sys::UJOIN_AVG as isize,
     /// The smallest; NaN if one is NaN.
     Min = sys::UJOIN_MIN as isize,
     /// The largest; NaN if one is NaN.
     Max = sys::UJOIN_MAX as isize,
+    /// The product; of integers it wraps, as their sum does.
+    Prod = sys::UJOIN_PROD as isize,
 }
 
 /// One collective operation of a group with a deadline of its own; each function is described at [`Group`].
@@ -123,6 +126,47 @@ impl<'g> Operation<'g> {
         self.run(What::ReduceScatter(reduce), Some(send), recv)
     }
 
+    pub fn reduce<E: Element>(self, data: &mut [E], root: usize, reduce: Reduce) -> Result<()> {
+        self.submit([Op::reduce(data, root, reduce)])
+    }
+
+    pub fn reduce_into<E: Element>(self, send: &[E], recv: &mut [E], root: usize, reduce: Reduce) -> Result<()> {
+        self.submit([Op::reduce_into(send, recv, root, reduce)])
+    }
+
+    pub fn gather<E: Element>(self, send: &[E], recv: &mut [E], root: usize) -> Result<()> {
+        self.submit([Op::gather(send, recv, root)])
+    }
+
+    pub fn scatter<E: Element>(self, send: &[E], recv: &mut [E], root: usize) -> Result<()> {
+        self.submit([Op::scatter(send, recv, root)])
+    }
+
+    pub fn all_to_all<E: Element>(self, send: &[E], recv: &mut [E]) -> Result<()> {
+        self.submit([Op::all_to_all(send, recv)])
+    }
+
+    pub fn all_to_all_in_place<E: Element>(self, data: &mut [E]) -> Result<()> {
+        self.submit([Op::all_to_all_in_place(data)])
+    }
+
+    pub fn send<E: Element>(self, data: &[E], to: usize) -> Result<()> {
+        self.submit([Op::send(data, to)])
+    }
+
+    pub fn recv<E: Element>(self, data: &mut [E], from: usize) -> Result<()> {
+        self.submit([Op::recv(data, from)])
+    }
+
+    pub fn submit<'b>(self, ops: impl IntoIterator<Item = Op<'b>>) -> Result<()> {
+        let list = List::new(ops, self.group.size())?;
+        let call = self.group.0.enter()?;
+        let (raw, options) = (&list.raw, self.options());
+        // SAFETY: what the list points to lives beyond the call, and the operations are over when it returns.
+        check(unsafe { sys::ujoin_submit(call.raw(), raw.as_ptr(), raw.len(), &options, ptr::null_mut()) })?;
+        Ok(())
+    }
+
     pub fn barrier(self) -> Result<()> {
         let call = self.group.0.enter()?;
         // SAFETY: one call at a time.
@@ -154,8 +198,28 @@ impl<'g> Operation<'g> {
         self.start(What::ReduceScatter(reduce), Some(send), recv)
     }
 
+    pub fn start_submit(self, ops: impl IntoIterator<Item = Op<'static>>) -> Result<Work<Op<'static>>> {
+        let mut list = List::new(ops, self.group.size())?;
+        let call = self.group.0.enter()?;
+        let buffers = Arc::new(Buffers { send: None, recv: UnsafeCell::new(std::mem::take(&mut list.buffers)) });
+        let options = self.options_of(&buffers);
+        let mut out = ptr::null_mut();
+        // SAFETY: the list is read during the call; the memory is the buffers', as in `start`, or lives for ever.
+        check(unsafe { sys::ujoin_submit(call.raw(), list.raw.as_ptr(), list.raw.len(), &options, &mut out) })?;
+        Ok(Work { handle: Handle::adopt(out), buffers })
+    }
+
     fn options(&self) -> sys::ujoin_op_options {
         sys::ujoin_op_options { timeout_ms: limit_ms(self.timeout), ..Default::default() }
+    }
+
+    /// The same with a share of the buffers for the library.
+    fn options_of<T: Contents>(&self, buffers: &Arc<Buffers<T>>) -> sys::ujoin_op_options {
+        sys::ujoin_op_options {
+            release: Some(callback::drop_arc::<Buffers<T>>),
+            release_data: callback::share(buffers),
+            ..self.options()
+        }
     }
 
     fn run<E: Element>(self, what: What, send: Option<&[E]>, recv: &mut [E]) -> Result<()> {
@@ -170,12 +234,9 @@ impl<'g> Operation<'g> {
         let call = self.group.0.enter()?;
         let buffers = Arc::new(Buffers { send, recv: UnsafeCell::new(recv) });
         // SAFETY: nobody else has the buffers yet.
-        let memory = Memory::new(buffers.send.as_deref(), unsafe { &mut *buffers.recv.get() });
-        let options = sys::ujoin_op_options {
-            release: Some(callback::drop_arc::<Buffers<E>>),
-            release_data: callback::share(&buffers),
-            ..self.options()
-        };
+        let recv: &mut Vec<E> = unsafe { &mut *buffers.recv.get() };
+        let memory = Memory::new(buffers.send.as_deref(), recv);
+        let options = self.options_of(&buffers);
         let mut out = ptr::null_mut();
         // SAFETY: the library's share keeps the memory until its notice, also if the call fails.
         check(unsafe { what.call(call.raw(), &memory, &options, &mut out) })?;
@@ -193,24 +254,38 @@ impl Raw for sys::ujoin_work {
     }
 }
 
+/// What a [`Work`] gives back: of elements a `Vec` of them, of [`Op`]s their buffers.
+pub trait Contents: 'static {
+    /// Its type.
+    type Value: Default + Send;
+}
+
+impl<E: Element> Contents for E {
+    type Value = Vec<E>;
+}
+
+impl Contents for Op<'static> {
+    type Value = Vec<OpBuffers>;
+}
+
 /// Owned by the work and by the library, whose share ends when the memory is free.
-struct Buffers<E> {
-    send: Option<Vec<E>>,
-    recv: UnsafeCell<Vec<E>>,
+struct Buffers<T: Contents> {
+    send: Option<T::Value>,
+    recv: UnsafeCell<T::Value>,
 }
 
 // SAFETY: while the operation is in flight only the library touches the memory; afterwards only the one `Work` does.
-unsafe impl<E: Element> Sync for Buffers<E> {}
+unsafe impl<T: Contents> Sync for Buffers<T> {}
 
 /// An operation in flight, which owns its buffers. Dropping it lets the operation go on; the buffers are freed when it is
 /// done.
 #[must_use = "an operation that nobody waits for has nobody to hear of its failure"]
-pub struct Work<E: Element> {
+pub struct Work<T: Contents> {
     handle: Handle<sys::ujoin_work>,
-    buffers: Arc<Buffers<E>>,
+    buffers: Arc<Buffers<T>>,
 }
 
-impl<E: Element> Work<E> {
+impl<T: Contents> Work<T> {
     /// Waits until it is done; its error, the same on every later call.
     pub fn wait(&self) -> Result<()> {
         let call = self.handle.enter()?;
@@ -253,8 +328,8 @@ impl<E: Element> Work<E> {
     ///
     /// # Safety
     /// The work is complete, and nobody else has the buffers.
-    pub(crate) unsafe fn result_of(parts: Box<dyn Any + Send>) -> Option<Vec<E>> {
-        let buffers = parts.downcast::<Arc<Buffers<E>>>().ok()?;
+    pub(crate) unsafe fn result_of(parts: Box<dyn Any + Send>) -> Option<T::Value> {
+        let buffers = parts.downcast::<Arc<Buffers<T>>>().ok()?;
         // SAFETY: the caller's promise.
         Some(std::mem::take(unsafe { &mut *buffers.recv.get() }))
     }
@@ -270,7 +345,7 @@ impl<E: Element> Work<E> {
     }
 
     /// Waits until it is done and gives the buffer with the result. After an error the buffer is gone.
-    pub fn into_inner(self) -> Result<Vec<E>> {
+    pub fn into_inner(self) -> Result<T::Value> {
         self.wait()?;
         // SAFETY: from its final status on neither the library nor a peer touches the memory, and we own the only Work.
         Ok(std::mem::take(unsafe { &mut *self.buffers.recv.get() }))

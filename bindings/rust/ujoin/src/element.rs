@@ -45,7 +45,7 @@ impl DType {
     }
 }
 
-/// What buffers hold. `u8` is only broadcast and gathered: bytes are not summed.
+/// What buffers hold.
 ///
 /// # Safety
 /// The type has exactly the size and the values of `DTYPE`, and any bit pattern is one of its values.

@@ -3,6 +3,7 @@ use crate::collective::{Operation, Reduce, Work};
 use crate::error::{check, check_done};
 use crate::handle::{Aborter, Handle, Raw};
 use crate::library::check_abi;
+use crate::op::Op;
 use crate::text::{from_c, limit_ms, maybe_rank, maybe_to_c, pointer, rank_to_c, wait_ms};
 use crate::{Element, Result, Store};
 use std::ffi::CStr;
@@ -93,6 +94,23 @@ impl<'s> GroupBuilder<'s> {
 
     /// Meets the other ranks, agrees on a backend and attaches. Collective, blocking.
     pub fn build(self) -> Result<Group> {
+        // SAFETY: the options are whole, and so is what they point to.
+        let group = self.make(|options, out| unsafe { sys::ujoin_group_create(options, out) })?;
+        Ok(group.expect("the library gives a handle with every success"))
+    }
+
+    /// [`Group::split`] with options; rendezvous, store and rank must not be given.
+    pub fn split(self, group: &Group, color: Option<usize>, key: i32) -> Result<Option<Group>> {
+        let color = color.map_or(-1, rank_to_c);
+        let call = group.0.enter()?;
+        // SAFETY: as above; one call at a time.
+        self.make(|options, out| unsafe { sys::ujoin_group_split(call.raw(), color, key, options, out) })
+    }
+
+    fn make(
+        self,
+        create: impl FnOnce(&sys::ujoin_group_options, &mut *mut sys::ujoin_group) -> i32,
+    ) -> Result<Option<Group>> {
         check_abi()?;
         let rendezvous = maybe_to_c(&self.rendezvous, "rendezvous")?;
         let backend = maybe_to_c(&self.backend, "backend")?;
@@ -112,9 +130,8 @@ impl<'s> GroupBuilder<'s> {
             ..Default::default()
         };
         let mut out = ptr::null_mut();
-        // SAFETY: texts and store live beyond the call, which copies or keeps them.
-        check(unsafe { sys::ujoin_group_create(&options, &mut out) })?;
-        Ok(Group(Handle::adopt(out)))
+        check(create(&options, &mut out))?; // texts and store live beyond the call, which copies or keeps them
+        Ok((!out.is_null()).then(|| Group(Handle::adopt(out))))
     }
 }
 
@@ -149,6 +166,25 @@ impl Group {
     /// A group with options.
     pub fn builder<'s>() -> GroupBuilder<'s> {
         GroupBuilder::default()
+    }
+
+    /// A group of the ranks that give the same color, in the order of their keys, and of their ranks where keys are equal;
+    /// `None`, here and as the answer, is no group for this rank. It does not depend on this one: it has its own operations,
+    /// may be used from another thread, and fails alone. Collective, blocking.
+    pub fn split(&self, color: Option<usize>, key: i32) -> Result<Option<Self>> {
+        Self::builder().split(self, color, key)
+    }
+
+    /// Runs operations as one: they are complete together. Every rank gives the same ones in the same order; messages
+    /// ([`Op::send`], [`Op::recv`]) concern their two ranks only, and go before the others, all at once, so that none waits
+    /// for another. Neighbours of one kind, type, reduction and root become a single operation.
+    pub fn submit<'b>(&self, ops: impl IntoIterator<Item = Op<'b>>) -> Result<()> {
+        self.operation().submit(ops)
+    }
+
+    /// [`submit`](Self::submit) in flight, of operations that own their memory: the work gives it back, by operation.
+    pub fn start_submit(&self, ops: impl IntoIterator<Item = Op<'static>>) -> Result<Work<Op<'static>>> {
+        self.operation().start_submit(ops)
     }
 
     /// This process's rank, from 0.
@@ -231,6 +267,25 @@ operations! {
     fn all_gather_in_place<E>(&self, recv: &mut [E]) -> Result<()>;
     /// Reduces `send` (as many times longer than `recv` as there are ranks) and leaves part r in `recv` of rank r.
     fn reduce_scatter<E>(&self, send: &[E], recv: &mut [E], reduce: Reduce) -> Result<()>;
+    /// Reduces over all ranks, in rank order, into `data` of the root; on the others it is only read.
+    fn reduce<E>(&self, data: &mut [E], root: usize, reduce: Reduce) -> Result<()>;
+    /// The same from `send` into the root's `recv`, of equal lengths; on the others `recv` may be empty.
+    fn reduce_into<E>(&self, send: &[E], recv: &mut [E], root: usize, reduce: Reduce) -> Result<()>;
+    /// Gathers `send` of every rank, in rank order, into the root's `recv`, which is as many times longer as there are
+    /// ranks; on the others `recv` may be empty.
+    fn gather<E>(&self, send: &[E], recv: &mut [E], root: usize) -> Result<()>;
+    /// Copies part r of the root's `send`, which is as many times longer than `recv` as there are ranks, into `recv` of rank
+    /// r; on the others `send` may be empty.
+    fn scatter<E>(&self, send: &[E], recv: &mut [E], root: usize) -> Result<()>;
+    /// Copies part r of `send` to rank r, and what rank r has for this one into part r of `recv`.
+    fn all_to_all<E>(&self, send: &[E], recv: &mut [E]) -> Result<()>;
+    /// The same where each part is replaced by the one that comes for it.
+    fn all_to_all_in_place<E>(&self, data: &mut [E]) -> Result<()>;
+    /// Sends to a rank, which calls [`recv`](Self::recv), and returns when that has received it: two ranks that send to
+    /// each other do so by one [`submit`](Self::submit), or in flight.
+    fn send<E>(&self, data: &[E], to: usize) -> Result<()>;
+    /// Receives what a rank sends: as many elements, of the same type, in the order of its sends to this rank.
+    fn recv<E>(&self, data: &mut [E], from: usize) -> Result<()>;
     /// Returns when every rank has come here.
     fn barrier(&self) -> Result<()>;
     /// [`all_reduce`](Self::all_reduce) in flight: the work owns the buffer until it is done.

@@ -39,6 +39,7 @@ reach! {
     ujoin_store_abort => Store::abort, Store::aborter;
     ujoin_store_destroy => drop::<Store>;
     ujoin_group_create => Group::from_env, GroupBuilder::build;
+    ujoin_group_split => Group::split, GroupBuilder::split;
     ujoin_group_rank => Group::rank;
     ujoin_group_size => Group::size;
     ujoin_group_get_info => Group::info;
@@ -49,6 +50,9 @@ reach! {
     ujoin_broadcast => Group::broadcast::<f32>, Group::start_broadcast::<f32>;
     ujoin_all_gather => Group::all_gather::<f32>, Group::all_gather_in_place::<f32>, Group::start_all_gather::<f32>;
     ujoin_reduce_scatter => Group::reduce_scatter::<f32>, Group::start_reduce_scatter::<f32>;
+    ujoin_submit => |g: &Group| g.submit([Op::barrier()]), |g: &Group| g.start_submit([Op::barrier()]),
+        Group::reduce::<f32>, Group::gather::<u8>, Group::scatter::<i32>, Group::all_to_all::<i64>, Group::send::<f64>,
+        Group::recv::<F16>;
     ujoin_barrier => Group::barrier;
     ujoin_work_wait => Work::<f32>::wait, Work::<f32>::wait_for, Work::<f32>::into_inner;
     ujoin_work_test => Work::<f32>::test;
