@@ -187,6 +187,7 @@ void check_words(const Options &options) {
     one_of(options.rdzv_backend, "--rdzv-backend", {"static", "c10d"});
     one_of(options.start_method, "--start-method", {"spawn", "fork", "forkserver"});
     one_of(options.console, "--console", {"block", "drop", "spill"});
+    one_of(options.containment, "--containment", {"warden", "cgroup", "best"});
     one_of(options.numa_binding.empty() ? "none" : options.numa_binding, "--numa-binding",
            {"none", "spread", "compact", "node", "socket", "exclusive", "core-complex"});
     one_of(options.logs_specs.empty() ? "default" : options.logs_specs, "--logs-specs", {"default"});
@@ -310,6 +311,10 @@ void add_options(CLI::App &app, Options &options) {
     value_option(app, "--event-log-handler", options.event_log_handler, "null, or console: ends of workers on stderr");
     value_option(app, "--console", options.console,
                  "a console that is too slow: block the workers, drop lines, or spill them");
+    value_option(
+        app, "--containment", options.containment,
+        "what holds workers and their descendants: warden, cgroup (version 2, where this user may make one), or best "
+        "(cgroup if possible)");
     value_option(app, "--rotate-bytes", options.rotate_bytes, "begin a new log file at this size");
     flag_option(app, "--timestamps", options.timestamps, "the time before each line with a prefix");
     value_option(app, "--master-addr", options.master_addr, "MASTER_ADDR of the workers");

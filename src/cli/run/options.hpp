@@ -49,6 +49,7 @@ struct Options {
     std::string stop_signal;
     std::string numa_binding;
     std::string console = "block";
+    std::string containment = "warden";
     std::string json;
     std::string completion;
     std::string function; ///< library.so:symbol instead of a program

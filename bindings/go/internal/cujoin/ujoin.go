@@ -170,41 +170,42 @@ typedef long long swig_type_137;
 typedef long long swig_type_138;
 typedef long long swig_type_139;
 typedef long long swig_type_140;
-typedef _gostring_ swig_type_141;
-typedef long long swig_type_142;
+typedef long long swig_type_141;
+typedef _gostring_ swig_type_142;
 typedef long long swig_type_143;
 typedef long long swig_type_144;
 typedef long long swig_type_145;
 typedef long long swig_type_146;
 typedef long long swig_type_147;
 typedef long long swig_type_148;
-typedef _gostring_ swig_type_149;
+typedef long long swig_type_149;
 typedef _gostring_ swig_type_150;
 typedef _gostring_ swig_type_151;
 typedef _gostring_ swig_type_152;
 typedef _gostring_ swig_type_153;
 typedef _gostring_ swig_type_154;
-typedef long long swig_type_155;
+typedef _gostring_ swig_type_155;
 typedef long long swig_type_156;
 typedef long long swig_type_157;
-typedef _gostring_ swig_type_158;
-typedef long long swig_type_159;
+typedef long long swig_type_158;
+typedef _gostring_ swig_type_159;
 typedef long long swig_type_160;
-typedef _gostring_ swig_type_161;
-typedef long long swig_type_162;
+typedef long long swig_type_161;
+typedef _gostring_ swig_type_162;
 typedef long long swig_type_163;
-typedef _gostring_ swig_type_164;
-typedef long long swig_type_165;
+typedef long long swig_type_164;
+typedef _gostring_ swig_type_165;
 typedef long long swig_type_166;
 typedef long long swig_type_167;
 typedef long long swig_type_168;
 typedef long long swig_type_169;
 typedef long long swig_type_170;
 typedef long long swig_type_171;
-typedef _gostring_ swig_type_172;
+typedef long long swig_type_172;
 typedef _gostring_ swig_type_173;
-typedef long long swig_type_174;
+typedef _gostring_ swig_type_174;
 typedef long long swig_type_175;
+typedef long long swig_type_176;
 extern void _wrap_Swig_free_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_cujoin(swig_intgo arg1);
 
@@ -276,56 +277,56 @@ extern swig_type_113 _wrap_StateItem_cujoin(uintptr_t arg1, swig_type_114 arg2, 
 extern swig_type_116 _wrap_PctxParseStd_cujoin(swig_type_117 arg1, swig_voidp arg2, swig_type_118 arg3);
 extern swig_type_119 _wrap_PctxCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_120 arg3, swig_voidp arg4, swig_voidp arg5, swig_type_121 arg6, swig_voidp arg7, swig_type_122 arg8, swig_voidp arg9, swig_type_123 arg10, swig_type_124 arg11, swig_voidp arg12);
 extern swig_type_125 _wrap_PctxSetEnv_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_126 arg3, swig_type_127 arg4, swig_intgo arg5);
-extern swig_type_128 _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3, swig_voidp arg4, swig_type_129 arg5, swig_voidp arg6, swig_voidp arg7, swig_type_130 arg8, swig_voidp arg9, swig_type_131 arg10, swig_voidp arg11, swig_type_132 arg12, swig_voidp arg13, swig_voidp arg14, swig_type_133 arg15);
-extern swig_type_134 _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_135 _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_136 arg2, swig_voidp arg3);
-extern swig_type_137 _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_138 _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_139 arg3, swig_voidp arg4);
-extern swig_type_140 _wrap_PctxRegister_cujoin(swig_type_141 arg1, swig_type_142 arg2);
-extern swig_type_143 _wrap_PctxWorkerMain_cujoin(swig_voidp arg1);
-extern swig_type_144 _wrap_PctxReturn_cujoin(swig_voidp arg1, swig_type_145 arg2);
-extern swig_type_146 _wrap_PctxRecord_cujoin(swig_type_147 arg1, swig_voidp arg2);
-extern swig_type_148 _wrap_PctxRecordError_cujoin(swig_type_149 arg1, swig_type_150 arg2, swig_intgo arg3);
-extern swig_type_151 _wrap_Version_cujoin(void);
+extern swig_type_128 _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3, swig_voidp arg4, swig_type_129 arg5, swig_voidp arg6, swig_voidp arg7, swig_type_130 arg8, swig_voidp arg9, swig_type_131 arg10, swig_voidp arg11, swig_type_132 arg12, swig_voidp arg13, swig_voidp arg14, swig_type_133 arg15, swig_voidp arg16, swig_type_134 arg17);
+extern swig_type_135 _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_136 _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_137 arg2, swig_voidp arg3);
+extern swig_type_138 _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_139 _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_140 arg3, swig_voidp arg4);
+extern swig_type_141 _wrap_PctxRegister_cujoin(swig_type_142 arg1, swig_type_143 arg2);
+extern swig_type_144 _wrap_PctxWorkerMain_cujoin(swig_voidp arg1);
+extern swig_type_145 _wrap_PctxReturn_cujoin(swig_voidp arg1, swig_type_146 arg2);
+extern swig_type_147 _wrap_PctxRecord_cujoin(swig_type_148 arg1, swig_voidp arg2);
+extern swig_type_149 _wrap_PctxRecordError_cujoin(swig_type_150 arg1, swig_type_151 arg2, swig_intgo arg3);
+extern swig_type_152 _wrap_Version_cujoin(void);
 extern swig_intgo _wrap_ABIVersion_cujoin(void);
-extern swig_type_152 _wrap_Backends_cujoin(void);
-extern swig_type_153 _wrap_StoreURL_cujoin(uintptr_t arg1);
+extern swig_type_153 _wrap_Backends_cujoin(void);
+extern swig_type_154 _wrap_StoreURL_cujoin(uintptr_t arg1);
 extern void _wrap_StoreAbort_cujoin(uintptr_t arg1);
 extern void _wrap_StoreDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupRank_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupSize_cujoin(uintptr_t arg1);
-extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_154 arg2);
+extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_155 arg2);
 extern void _wrap_GroupDestroy_cujoin(uintptr_t arg1);
-extern swig_type_155 _wrap_WorkTest_cujoin(uintptr_t arg1);
+extern swig_type_156 _wrap_WorkTest_cujoin(uintptr_t arg1);
 extern void _wrap_WorkAbort_cujoin(uintptr_t arg1);
 extern void _wrap_WorkDestroy_cujoin(uintptr_t arg1);
 extern void _wrap_JoinableDestroy_cujoin(uintptr_t arg1);
-extern swig_type_156 _wrap_CtxStart_cujoin(uintptr_t arg1);
-extern swig_type_157 _wrap_CtxStop_cujoin(uintptr_t arg1);
-extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_158 arg2);
+extern swig_type_157 _wrap_CtxStart_cujoin(uintptr_t arg1);
+extern swig_type_158 _wrap_CtxStop_cujoin(uintptr_t arg1);
+extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_159 arg2);
 extern void _wrap_CtxDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_DDPJoinable_cujoin(uintptr_t arg1);
-extern swig_type_159 _wrap_DDPSetSync_cujoin(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_160 _wrap_DDPSetSync_cujoin(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_DDPDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_ZeroJoinable_cujoin(uintptr_t arg1);
-extern swig_type_160 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
-extern swig_type_161 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_162 arg2);
-extern swig_type_163 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_164 arg3, double arg4);
-extern swig_type_165 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_166 arg2, swig_voidp arg3);
-extern swig_type_167 _wrap_ZeroSetFrozen_cujoin(uintptr_t arg1, swig_type_168 arg2, swig_intgo arg3);
-extern swig_type_169 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
-extern swig_type_170 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
+extern swig_type_161 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
+extern swig_type_162 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_163 arg2);
+extern swig_type_164 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_165 arg3, double arg4);
+extern swig_type_166 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_167 arg2, swig_voidp arg3);
+extern swig_type_168 _wrap_ZeroSetFrozen_cujoin(uintptr_t arg1, swig_type_169 arg2, swig_intgo arg3);
+extern swig_type_170 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
+extern swig_type_171 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
 extern void _wrap_ZeroDestroy_cujoin(uintptr_t arg1);
-extern swig_type_171 _wrap_StateCount_cujoin(uintptr_t arg1);
+extern swig_type_172 _wrap_StateCount_cujoin(uintptr_t arg1);
 extern void _wrap_StateDestroy_cujoin(uintptr_t arg1);
 extern double _wrap_ScalerScale_cujoin(uintptr_t arg1);
 extern void _wrap_ScalerDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFailed_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFirstFailure_cujoin(uintptr_t arg1);
-extern swig_type_172 _wrap_PctxReport_cujoin(uintptr_t arg1);
-extern swig_type_173 _wrap_PctxReportJSON_cujoin(uintptr_t arg1);
-extern swig_type_174 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
-extern swig_type_175 _wrap_PctxStop_cujoin(uintptr_t arg1);
+extern swig_type_173 _wrap_PctxReport_cujoin(uintptr_t arg1);
+extern swig_type_174 _wrap_PctxReportJSON_cujoin(uintptr_t arg1);
+extern swig_type_175 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
+extern swig_type_176 _wrap_PctxStop_cujoin(uintptr_t arg1);
 extern void _wrap_PctxAbort_cujoin(uintptr_t arg1);
 extern void _wrap_PctxDestroy_cujoin(uintptr_t arg1);
 #undef intgo
@@ -1139,7 +1140,7 @@ func PctxSetEnv(arg1 uintptr, arg2 int, arg3 string, arg4 string, arg5 int) (_sw
 	return swig_r_1
 }
 
-func PctxSetWorker(arg1 uintptr, arg2 int, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 int64, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 int64, arg9 unsafe.Pointer, arg10 int64, arg11 unsafe.Pointer, arg12 int64, arg13 unsafe.Pointer, arg14 unsafe.Pointer, arg15 int64) (_swig_ret *Failure) {
+func PctxSetWorker(arg1 uintptr, arg2 int, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 int64, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 int64, arg9 unsafe.Pointer, arg10 int64, arg11 unsafe.Pointer, arg12 int64, arg13 unsafe.Pointer, arg14 unsafe.Pointer, arg15 int64, arg16 unsafe.Pointer, arg17 int64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -1156,7 +1157,9 @@ func PctxSetWorker(arg1 uintptr, arg2 int, arg3 unsafe.Pointer, arg4 unsafe.Poin
 	_swig_i_12 := arg13
 	_swig_i_13 := arg14
 	_swig_i_14 := arg15
-	swig_r = (uint64)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_129(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_130(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_131(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_132(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_type_133(_swig_i_14)))
+	_swig_i_15 := arg16
+	_swig_i_16 := arg17
+	swig_r = (uint64)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_129(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_130(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_131(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_132(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_type_133(_swig_i_14), C.swig_voidp(_swig_i_15), C.swig_type_134(_swig_i_16)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1177,7 +1180,7 @@ func PctxWait(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_137(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1200,7 +1203,7 @@ func PctxClose(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer) (_swig_r
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_139(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_140(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1210,7 +1213,7 @@ func PctxRegister(arg1 string, arg2 uint64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxRegister_cujoin(*(*C.swig_type_141)(unsafe.Pointer(&_swig_i_0)), C.swig_type_142(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxRegister_cujoin(*(*C.swig_type_142)(unsafe.Pointer(&_swig_i_0)), C.swig_type_143(_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -1232,7 +1235,7 @@ func PctxReturn(arg1 unsafe.Pointer, arg2 int64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxReturn_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_145(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxReturn_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_146(_swig_i_1)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1242,7 +1245,7 @@ func PctxRecord(arg1 uint64, arg2 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxRecord_cujoin(C.swig_type_147(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxRecord_cujoin(C.swig_type_148(_swig_i_0), C.swig_voidp(_swig_i_1)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1253,7 +1256,7 @@ func PctxRecordError(arg1 string, arg2 string, arg3 int) (_swig_ret *Failure) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxRecordError_cujoin(*(*C.swig_type_149)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_150)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxRecordError_cujoin(*(*C.swig_type_150)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_151)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -1326,7 +1329,7 @@ func GroupSize(arg1 uintptr) (_swig_ret int) {
 func GroupAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_154)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_155)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1382,7 +1385,7 @@ func CtxStop(arg1 uintptr) (_swig_ret *Failure) {
 func CtxAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_158)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_159)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1433,7 +1436,7 @@ func ZeroHyperName(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_162(_swig_i_1))
+	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_163(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1446,7 +1449,7 @@ func ZeroSetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 float64) (_swig_ret 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_164)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_165)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1460,7 +1463,7 @@ func ZeroSetGradient(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_166(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1471,7 +1474,7 @@ func ZeroSetFrozen(arg1 uintptr, arg2 int64, arg3 int) (_swig_ret *Failure) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroSetFrozen_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_168(_swig_i_1), C.swig_intgo(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroSetFrozen_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1), C.swig_intgo(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1

@@ -574,6 +574,9 @@ fn main() {
         &s.rotate_keep
     });
     field("ujoin_pctx_spec.reserved", offset_of!(ujoin_pctx_spec, reserved), |s: &ujoin_pctx_spec| &s.reserved);
+    kind::<ujoin_worker_fd>("ujoin_worker_fd");
+    field("ujoin_worker_fd.from", offset_of!(ujoin_worker_fd, from), |s: &ujoin_worker_fd| &s.from);
+    field("ujoin_worker_fd.to", offset_of!(ujoin_worker_fd, to), |s: &ujoin_worker_fd| &s.to);
     kind::<ujoin_worker>("ujoin_worker");
     field("ujoin_worker.size", offset_of!(ujoin_worker, size), |s: &ujoin_worker| &s.size);
     field("ujoin_worker.program", offset_of!(ujoin_worker, program), |s: &ujoin_worker| &s.program);
@@ -595,6 +598,8 @@ fn main() {
     field("ujoin_worker.umask_set", offset_of!(ujoin_worker, umask_set), |s: &ujoin_worker| &s.umask_set);
     field("ujoin_worker.umask", offset_of!(ujoin_worker, umask), |s: &ujoin_worker| &s.umask);
     field("ujoin_worker.reserved", offset_of!(ujoin_worker, reserved), |s: &ujoin_worker| &s.reserved);
+    field("ujoin_worker.fds", offset_of!(ujoin_worker, fds), |s: &ujoin_worker| &s.fds);
+    field("ujoin_worker.fd_count", offset_of!(ujoin_worker, fd_count), |s: &ujoin_worker| &s.fd_count);
     kind::<ujoin_worker_state>("ujoin_worker_state");
     kind::<ujoin_worker_result>("ujoin_worker_result");
     field("ujoin_worker_result.size", offset_of!(ujoin_worker_result, size), |s: &ujoin_worker_result| &s.size);
@@ -780,6 +785,8 @@ fn main() {
     println!("value UJOIN_START_FORKSERVER {}", UJOIN_START_FORKSERVER);
     println!("value UJOIN_CONTAINMENT_GROUP {}", UJOIN_CONTAINMENT_GROUP);
     println!("value UJOIN_CONTAINMENT_WARDEN {}", UJOIN_CONTAINMENT_WARDEN);
+    println!("value UJOIN_CONTAINMENT_CGROUP {}", UJOIN_CONTAINMENT_CGROUP);
+    println!("value UJOIN_CONTAINMENT_BEST {}", UJOIN_CONTAINMENT_BEST);
     println!("value UJOIN_CONSOLE_BLOCK {}", UJOIN_CONSOLE_BLOCK);
     println!("value UJOIN_CONSOLE_DROP {}", UJOIN_CONSOLE_DROP);
     println!("value UJOIN_CONSOLE_SPILL {}", UJOIN_CONSOLE_SPILL);

@@ -1402,6 +1402,12 @@ pub type ujoin_containment = i32;
 pub const UJOIN_CONTAINMENT_GROUP: ujoin_containment = 1;
 /// a helper process outlives this one and ends all, also if this one is killed
 pub const UJOIN_CONTAINMENT_WARDEN: ujoin_containment = 2;
+/// the same, and all are in a cgroup (version 2) of their own, which is killed as one: not even programs that
+/// fork without end escape. Below the cgroup of this process, which has to be allowed to make one (delegation, or
+/// root)
+pub const UJOIN_CONTAINMENT_CGROUP: ujoin_containment = 3;
+/// a cgroup where one can be made, else a warden; for forked workers the group
+pub const UJOIN_CONTAINMENT_BEST: ujoin_containment = 4;
 
 /// What happens when the console is slower than the workers; files always get everything.
 pub type ujoin_console_policy = i32;
@@ -1566,6 +1572,27 @@ impl Default for ujoin_pctx_spec {
     }
 }
 
+/// A descriptor that a worker inherits.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_worker_fd {
+    /// open in this process when pctx_start is called; may be given to several workers, and stays open here
+    pub from: i32,
+    /// its number in the worker: 3 or more, below the limit for open files; -1 = the same as `from`
+    pub to: i32,
+}
+impl ujoin_worker_fd {
+    /// All zero: every field has its default.
+    pub const fn new() -> Self {
+        Self { from: 0, to: 0 }
+    }
+}
+impl Default for ujoin_worker_fd {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// What one worker has of its own; a zero field leaves the job's.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -1600,6 +1627,10 @@ pub struct ujoin_worker {
     pub umask_set: i32,
     pub umask: i32,
     pub reserved: i32,
+    /// descriptors of this process for the worker, at most 64; every other one is closed in it
+    pub fds: *const ujoin_worker_fd,
+    /// counts if fds is not NULL
+    pub fd_count: usize,
 }
 impl ujoin_worker {
     /// All zero, but for `size`: every field has its default.
@@ -1625,6 +1656,8 @@ impl ujoin_worker {
             umask_set: 0,
             umask: 0,
             reserved: 0,
+            fds: core::ptr::null(),
+            fd_count: 0,
         }
     }
 }
@@ -1668,7 +1701,7 @@ pub struct ujoin_worker_result {
     pub failed: i32,
     /// ended because of another's failure, or on request: a victim, not a cause
     pub stopped: i32,
-    /// in force
+    /// in force; before the start as asked for
     pub containment: ujoin_containment,
     /// CLOCK_REALTIME
     pub start_ns: i64,
@@ -2515,17 +2548,19 @@ unsafe extern "C" {
     /// `@local` since 0.1
     pub fn pctx_set_env(pctx: *mut ujoin_pctx, rank: i32, name: *const c_char, value: *const c_char) -> ujoin_status;
 
-    /// Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits or redirections of
-    /// its own. Copied. Before pctx_start.
+    /// Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits, descriptors or
+    /// redirections of its own. Copied (descriptors by number). Before pctx_start. UJOIN_E_INVALID: two descriptors
+    /// for one number, a number below 3, or a value that is not known.
     ///
     /// `@local` since 0.1
     pub fn pctx_set_worker(pctx: *mut ujoin_pctx, rank: i32, worker: *const ujoin_worker) -> ujoin_status;
 
     /// Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those
-    /// started before it are gone. UJOIN_E_STATE: started before; or this is a worker that has not passed
-    /// pctx_worker_main. UJOIN_E_INVALID: workers without a program are named. Where a log directory is in use,
-    /// workers find TORCHELASTIC_ERROR_FILE set. Installs no signal handler and waits for no other child of this
-    /// process.
+    /// started before it are gone; or why no cgroup can be made (UJOIN_CONTAINMENT_CGROUP). UJOIN_E_STATE: started
+    /// before; or this is a worker that has not passed pctx_worker_main. UJOIN_E_INVALID: workers without a program
+    /// are named, and descriptors that are not open (ujoin_worker.fds): nothing has been started. Where a log
+    /// directory is in use, workers find TORCHELASTIC_ERROR_FILE set. Installs no signal handler and waits for no
+    /// other child of this process.
     ///
     /// `@local` `@blocking` since 0.1
     pub fn pctx_start(pctx: *mut ujoin_pctx) -> ujoin_status;
