@@ -29,7 +29,7 @@
  *             unknown tail is zero, else UJOIN_E_UNSUPPORTED. Structs that the library fills (argument `out`) also begin
  *             with `size`, set by the caller; the library writes no more than that. Those given to callbacks carry the
  *             library's size. Fields called `reserved` must be 0.
- *             Structs given in arrays keep their size for ever (ujoin_param, ujoin_hyper, ujoin_buffer).
+ *             Structs given in arrays keep their size for ever (ujoin_param, ujoin_hyper, ujoin_worker_fd, ujoin_buffer).
  *
  * CHOICES     A type such as ujoin_dtype is an int32_t; its values are listed in `enum ujoin_dtype_value`. Real choices
  *             begin at 1; 0 is "the default". Values are never renumbered; an unknown one is UJOIN_E_INVALID.
@@ -1393,8 +1393,13 @@ enum ujoin_start_method_value {
 /** How workers and their descendants are held; the result says which was in force. */
 typedef int32_t ujoin_containment;
 enum ujoin_containment_value {
-    UJOIN_CONTAINMENT_GROUP = 1, /**< session and process group (default); no effect on this process */
-    UJOIN_CONTAINMENT_WARDEN = 2 /**< a helper process outlives this one and ends all, also if this one is killed */
+    UJOIN_CONTAINMENT_GROUP = 1,  /**< session and process group (default); no effect on this process */
+    UJOIN_CONTAINMENT_WARDEN = 2, /**< a helper process outlives this one and ends all, also if this one is killed */
+    UJOIN_CONTAINMENT_CGROUP =
+        3,                     /**< the same, and all are in a cgroup (version 2) of their own, which is killed as one: not
+                                       even programs that fork without end escape. Below the cgroup of this process, which
+                                       has to be allowed to make one (delegation, or root) */
+    UJOIN_CONTAINMENT_BEST = 4 /**< a cgroup where one can be made, else a warden; for forked workers the group */
 };
 
 /** What happens when the console is slower than the workers; files always get everything. */
@@ -1469,6 +1474,13 @@ typedef struct ujoin_pctx_spec {
         status_line; /**< 1: if stderr is a terminal, its last line tells how the job stands, where no worker writes to it */
 } ujoin_pctx_spec;
 
+/** A descriptor that a worker inherits. */
+typedef struct ujoin_worker_fd {
+    int32_t
+        from;   /**< open in this process when pctx_start is called; may be given to several workers, and stays open here */
+    int32_t to; /**< its number in the worker: 3 or more, below the limit for open files; -1 = the same as `from` */
+} ujoin_worker_fd;
+
 /** What one worker has of its own; a zero field leaves the job's. */
 typedef struct ujoin_worker {
     size_t size;
@@ -1491,6 +1503,9 @@ typedef struct ujoin_worker {
     int32_t umask_set; /**< 1: umask counts */
     int32_t umask;
     int32_t reserved;
+    const ujoin_worker_fd
+        *fds;        /**< descriptors of this process for the worker, at most 64; every other one is closed in it */
+    size_t fd_count; /**< counts if fds is not NULL */
 } ujoin_worker;
 
 /** State of a worker. */
@@ -1515,7 +1530,7 @@ typedef struct ujoin_worker_result {
     int32_t signal;                /**< 0 unless signaled */
     int32_t failed;                /**< by itself */
     int32_t stopped;               /**< ended because of another's failure, or on request: a victim, not a cause */
-    ujoin_containment containment; /**< in force */
+    ujoin_containment containment; /**< in force; before the start as asked for */
     int64_t start_ns;              /**< CLOCK_REALTIME */
     int64_t end_ns;                /**< 0 while it runs */
     int64_t failed_ns;             /**< of a failed or stopped one: the time in its error file, else end_ns; 0 otherwise */
@@ -1598,16 +1613,19 @@ UJOIN_API ujoin_status pctx_create(const ujoin_pctx_spec *spec, ujoin_pctx **out
 UJOIN_API ujoin_status pctx_set_env(ujoin_pctx *pctx, int32_t rank, const char *name, const char *value);
 
 /**
- * Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits or redirections of its own.
- * Copied. Before pctx_start.
+ * Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits, descriptors or redirections of
+ * its own. Copied (descriptors by number). Before pctx_start. UJOIN_E_INVALID: two descriptors for one number, a number below
+ * 3, or a value that is not known.
  * @local @since 0.1
  */
 UJOIN_API ujoin_status pctx_set_worker(ujoin_pctx *pctx, int32_t rank, const ujoin_worker *worker);
 
 /**
  * Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those started before
- * it are gone. UJOIN_E_STATE: started before; or this is a worker that has not passed pctx_worker_main. UJOIN_E_INVALID:
- * workers without a program are named; after it the job can be mended and started. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE set.
+ * it are gone; or why no cgroup can be made (UJOIN_CONTAINMENT_CGROUP). UJOIN_E_STATE: started before; or this is a worker
+ * that has not passed pctx_worker_main. UJOIN_E_INVALID: workers without a program are named, and descriptors that are not
+ * open (ujoin_worker.fds): nothing has been started, and the job can be mended and started. Where a log directory is in use,
+ * workers find TORCHELASTIC_ERROR_FILE set.
  * Installs no signal handler and waits for no other child of this process.
  * @local @blocking @since 0.1
  */

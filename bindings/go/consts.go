@@ -378,6 +378,13 @@ const (
 	// ContainmentWarden is UJOIN_CONTAINMENT_WARDEN: a helper process outlives this one and ends all, also if this one
 	// is killed.
 	ContainmentWarden Containment = 2
+	// ContainmentCgroup is UJOIN_CONTAINMENT_CGROUP: the same, and all are in a cgroup (version 2) of their own, which
+	// is killed as one: not even programs that fork without end escape. Below the cgroup of this process, which has to
+	// be allowed to make one (delegation, or root)
+	ContainmentCgroup Containment = 3
+	// ContainmentBest is UJOIN_CONTAINMENT_BEST: a cgroup where one can be made, else a warden; for forked workers the
+	// group.
+	ContainmentBest Containment = 4
 )
 
 // ConsolePolicy is ujoin_console_policy: What happens when the console is slower than the workers; files always get

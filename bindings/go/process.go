@@ -4,6 +4,8 @@ package ujoin
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -68,6 +70,10 @@ type Worker struct {
 	CPUs      []int              // processors, with BindingList; memory comes from their nodes
 	Limits    map[string]float64 // resource limits: "nofile": 4096, "core": 0; math.Inf(1) = unlimited
 	Umask     *int
+
+	// ExtraFiles are inherited by the worker, besides its standard streams: entry i becomes descriptor 3+i, if not nil. They
+	// must stay open until Start. Every other descriptor is closed in the worker.
+	ExtraFiles []*os.File
 }
 
 // ParseStd reads "3" (all ranks) or "0:1,12:3" (rank:value) into one value per worker; ranks that are not named get
@@ -96,7 +102,8 @@ type Processes struct {
 	grace time.Duration
 	size  int
 	looks *sync.Mutex // Health, whose texts live until its next call
-	hooks int         // `hooks` if output goes to a function of the program's
+	files []*os.File // that workers inherit, until Start
+	hooks int        // `hooks` if output goes to a function of the program's
 }
 
 // NewProcesses describes a job; starts nothing. A job without program and function needs a program for every worker
@@ -130,7 +137,10 @@ func NewProcesses(spec Spec) (*Processes, error) {
 	if f != nil {
 		return nil, errorOf(f, nil)
 	}
-	p := &Processes{newRef("process context", *pointer, cujoin.PctxDestroy), spec.Grace, spec.Workers, new(sync.Mutex), how}
+	p := &Processes{
+		r: newRef("process context", *pointer, cujoin.PctxDestroy), grace: spec.Grace, size: spec.Workers,
+		looks: new(sync.Mutex), hooks: how,
+	}
 	runtime.AddCleanup(p, (*ref).close, p.r)
 	return p, nil
 }
@@ -173,8 +183,8 @@ func (p *Processes) env(rank int, name, value string, unset bool) error {
 	})
 }
 
-// SetWorker gives one worker (or AllWorkers) a program, arguments, directory, stdin, processors, limits or redirections of
-// its own. Before Start.
+// SetWorker gives one worker (or AllWorkers) a program, arguments, directory, stdin, processors, limits, files or
+// redirections of its own. Before Start.
 func (p *Processes) SetWorker(rank int, worker Worker) error {
 	const op = "Processes.SetWorker"
 	texts := []string{worker.Program, worker.Directory, worker.StdinPath}
@@ -191,12 +201,34 @@ func (p *Processes) SetWorker(rank int, worker Worker) error {
 	}
 	facts := []int64{int64(worker.Redirects), int64(worker.Tee), int64(worker.stdinFrom()), flag(worker.Umask != nil),
 		int64(umask), flag(worker.Args != nil)}
+	fds, err := descriptors(op, worker.ExtraFiles)
+	if err != nil {
+		return err
+	}
 	list, args, cpus := block(texts), block(worker.Args), numbers32(worker.CPUs)
 	return p.alone(op, func() *cujoin.Failure {
+		p.files = append(p.files, worker.ExtraFiles...)
 		return cujoin.PctxSetWorker(p.r.pointer, rank, address(list), address(args), int64(len(worker.Args)), address(facts),
 			address(worker.Input), int64(len(worker.Input)), address(worker.Stdin), int64(len(worker.Stdin)), address(cpus),
-			int64(len(cpus)), address(names), address(limits), int64(len(worker.Limits)))
+			int64(len(cpus)), address(names), address(limits), int64(len(worker.Limits)), address(fds),
+			int64(len(fds)/2))
 	})
+}
+
+// descriptors are pairs: one of this process, and its number in the worker.
+func descriptors(op string, files []*os.File) ([]int32, error) {
+	var raw []int32
+	for i, file := range files {
+		if file == nil {
+			continue
+		}
+		fd := file.Fd()
+		if fd == ^uintptr(0) {
+			return nil, failed(StatusInvalid, op, fmt.Sprintf("ExtraFiles[%d] is closed", i))
+		}
+		raw = append(raw, int32(fd), int32(3+i))
+	}
+	return raw, nil
 }
 
 func (w Worker) stdinFrom() Stdin {
@@ -222,6 +254,7 @@ func (p *Processes) Start(ctx context.Context) error {
 		return err
 	}
 	defer p.r.leave()
+	defer func() { p.files = nil }() // not before: a file that nobody has is closed
 	return c.end(cujoin.PctxStart(p.r.pointer, c.pointer()))
 }
 

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -129,6 +131,75 @@ func TestWorkersUnderAWarden(t *testing.T) {
 	ok(t, p.Stop(within(t), syscall.SIGTERM, patience))
 	r, err = p.Result(0)
 	if err != nil || r.Signal != syscall.SIGTERM || !r.Stopped {
+		t.Errorf("%+v %v", r, err)
+	}
+	ok(t, p.Close())
+}
+
+func TestExtraFiles(t *testing.T) {
+	reader, writer, err := os.Pipe()
+	ok(t, err)
+	_, err = writer.WriteString("through a pipe")
+	ok(t, err)
+	ok(t, writer.Close())
+	file, err := os.Open("go.mod")
+	ok(t, err)
+	p := shell(t, 1, "cat <&4; head -n 1 <&6; ls /proc/self/fd")
+	ok(t, p.SetWorker(0, ujoin.Worker{ExtraFiles: []*os.File{nil, reader, nil, file}}))
+	runtime.GC() // they are kept
+	ok(t, p.Start(within(t)))
+	ok(t, reader.Close())
+	ok(t, file.Close())
+	ok(t, p.Wait(within(t)))
+	r, err := p.Result(0)
+	ok(t, err)
+	output, err := os.ReadFile(r.StdoutPath)
+	ok(t, err)
+	// 3 is the directory that ls reads
+	if want := "through a pipemodule ujoin.dev/go\n0\n1\n2\n3\n4\n6\n"; string(output) != want {
+		t.Errorf("%q", output)
+	}
+	p = shell(t, 1, "true")
+	refused(t, p.SetWorker(0, ujoin.Worker{ExtraFiles: []*os.File{file}}), ujoin.ErrInvalid, "ExtraFiles[0] is closed")
+}
+
+// Children of os/exec and workers run side by side, and each gets its own statuses.
+func TestOwnChildrenAreLeftAlone(t *testing.T) {
+	for _, containment := range []ujoin.Containment{ujoin.ContainmentGroup, ujoin.ContainmentWarden} {
+		p, err := ujoin.NewProcesses(ujoin.Spec{Program: "sh", Args: []string{"-c", "sleep 0.${local_rank}; exit 0"},
+			Workers: 3, LogDir: "/dev/null", Containment: containment})
+		ok(t, err)
+		ok(t, p.Start(within(t)))
+		for code := range 20 {
+			beside := exec.Command("sh", "-c", "exit "+strconv.Itoa(code+30))
+			ok(t, beside.Start())
+			var ended *exec.ExitError
+			err := exec.Command("sh", "-c", "exit "+strconv.Itoa(code+1)).Run()
+			if !errors.As(err, &ended) || ended.ExitCode() != code+1 {
+				t.Fatalf("%v instead of %d", err, code+1)
+			}
+			if err := beside.Wait(); !errors.As(err, &ended) || ended.ExitCode() != code+30 {
+				t.Fatalf("%v instead of %d", err, code+30)
+			}
+		}
+		ok(t, p.Wait(within(t)))
+		for rank := range 3 {
+			if r, err := p.Result(rank); err != nil || r.State != ujoin.WorkerExited || r.ExitCode != 0 {
+				t.Errorf("%+v %v", r, err)
+			}
+		}
+		ok(t, p.Close())
+	}
+}
+
+func TestTheBestContainment(t *testing.T) {
+	p, err := ujoin.NewProcesses(ujoin.Spec{Program: "true", Workers: 1, LogDir: "/dev/null",
+		Containment: ujoin.ContainmentBest})
+	ok(t, err)
+	ok(t, p.Start(within(t)))
+	ok(t, p.Wait(within(t)))
+	r, err := p.Result(0)
+	if err != nil || (r.Containment != ujoin.ContainmentCgroup && r.Containment != ujoin.ContainmentWarden) {
 		t.Errorf("%+v %v", r, err)
 	}
 	ok(t, p.Close())

@@ -824,7 +824,7 @@ ujoin_status PctxSetEnv(ujoin_pctx *pctx, int rank, const char *name, const char
 ujoin_status PctxSetWorker(ujoin_pctx *pctx, int rank, const void *texts, const void *args, size_t arg_count,
                            const void *facts, const void *input, size_t input_size, const void *stdin_data,
                            size_t stdin_size, const void *cpus, size_t cpu_count, const void *limit_names,
-                           const void *limit_values, size_t limit_count) {
+                           const void *limit_values, size_t limit_count, const void *fds, size_t fd_count) {
     const int64_t *f = facts;
     const char **text = split(texts, 3), **list = split(args, arg_count);
     ujoin_hyper *limits = hypers(limit_names, limit_values, limit_count);
@@ -844,6 +844,8 @@ ujoin_status PctxSetWorker(ujoin_pctx *pctx, int rank, const void *texts, const 
                                .cpu_count = cpu_count,
                                .limits = limits,
                                .limit_count = limit_count,
+                               .fds = fds, /* from, to: pairs of int32_t, as the struct has them */
+                               .fd_count = fd_count,
                                .redirects = (ujoin_std)f[0],
                                .tee = (ujoin_std)f[1],
                                .stdin_from = (ujoin_stdin)f[2],

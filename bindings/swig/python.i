@@ -654,7 +654,10 @@ static ujoin_status py_pctx_create(const char *name, const char *program, const 
 static ujoin_status py_pctx_set_worker(ujoin_pctx *pctx, int32_t rank, const char *program, ujoin_py::Strings *args,
                                        const char *directory, ujoin_py::Bytes *maybe_input, ujoin_py::Bytes *maybe_stdin,
                                        const char *stdin_path, int32_t stdin_from, ujoin_py::Ints *cpus,
-                                       ujoin_py::Hypers *limits, int32_t umask, int32_t redirects, int32_t tee) {
+                                       ujoin_py::Hypers *limits, int32_t umask, int32_t redirects, int32_t tee,
+                                       ujoin_py::Ints *fds) {
+    std::vector<ujoin_worker_fd> pairs; // from, to, from, to, ...
+    for (size_t i = 0; i + 1 < fds->size(); i += 2) pairs.push_back({fds->data()[i], fds->data()[i + 1]});
     ujoin_worker worker{};
     worker.size = sizeof worker;
     worker.program = program;
@@ -675,6 +678,8 @@ static ujoin_status py_pctx_set_worker(ujoin_pctx *pctx, int32_t rank, const cha
     worker.umask = umask >= 0 ? umask : 0;
     worker.redirects = redirects;
     worker.tee = tee;
+    worker.fds = pairs.empty() ? nullptr : pairs.data();
+    worker.fd_count = pairs.size();
     return pctx_set_worker(pctx, rank, &worker);
 }
 

@@ -57,11 +57,21 @@ struct Child {
     SpawnStep step;
 };
 
-/// close_range(first, ~0) for kernels before 5.9: descriptors are marked, so that execve closes them.
-UJOIN_CHILD void mark_close_on_exec(int first) {
+/// The descriptor that the request's entry `i` becomes.
+UJOIN_CHILD int number_of(const SpawnRequest &request, int i) { return request.fd_numbers ? request.fd_numbers[i] : i; }
+
+UJOIN_CHILD bool is_wanted(const SpawnRequest &request, int fd) {
+    for (int i = 0; i < request.fd_count; i++)
+        if (number_of(request, i) == fd) return true;
+    return false;
+}
+
+/// close_range for kernels before 5.9: descriptors are marked, so that execve closes them.
+UJOIN_CHILD void mark_close_on_exec(const SpawnRequest &request) {
     const long directory = syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (directory < 0) {
-        for (int fd = first; fd < 65536; fd++) syscall(SYS_close, fd);
+        for (int fd = 0; fd < 65536; fd++)
+            if (!is_wanted(request, fd)) syscall(SYS_close, fd);
         return;
     }
     alignas(8) char buffer[2048];
@@ -78,9 +88,33 @@ UJOIN_CHILD void mark_close_on_exec(int first) {
                 number = number && *c >= '0' && *c <= '9';
                 fd = fd * 10 + (*c - '0');
             }
-            if (number && fd >= first) syscall(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
+            if (number && !is_wanted(request, fd)) syscall(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
             at += length;
         }
+    }
+}
+
+/// A copy of a descriptor whose number nobody wants: at its own it would be overwritten before its turn.
+UJOIN_CHILD int move_away(const SpawnRequest &request, int fd) {
+    for (int least = 3;;) { // copies that land on a wanted number are overwritten, as it was to be
+        const int copy = static_cast<int>(syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, least));
+        if (copy < 0 || !is_wanted(request, copy)) return copy;
+        least = copy + 1;
+    }
+}
+
+UJOIN_CHILD void close_others(const SpawnRequest &request) {
+    for (unsigned first = 0;;) {
+        unsigned next = ~0U; // the lowest wanted number from `first` on
+        for (int i = 0; i < request.fd_count; i++) {
+            const auto number = static_cast<unsigned>(number_of(request, i));
+            if (number >= first && number < next) next = number;
+        }
+        const unsigned last = next == ~0U ? next : next - 1;
+        if ((next == ~0U || next > first) && syscall(SYS_close_range, first, last, 0) != 0)
+            return mark_close_on_exec(request);
+        if (next == ~0U) return;
+        first = next + 1;
     }
 }
 
@@ -88,17 +122,23 @@ UJOIN_CHILD bool place_descriptors(const SpawnRequest &request) {
     int from[spawn_max_fds];
     for (int i = 0; i < request.fd_count; i++) {
         from[i] = request.fds[i];
-        if (from[i] < request.fd_count && from[i] != i) { // would be overwritten before its turn
-            from[i] = static_cast<int>(syscall(SYS_fcntl, from[i], F_DUPFD_CLOEXEC, request.fd_count));
-            if (from[i] < 0) return false;
-        }
+        if (from[i] != number_of(request, i) && is_wanted(request, from[i])) from[i] = move_away(request, from[i]);
+        if (from[i] < 0) return false;
     }
     for (int i = 0; i < request.fd_count; i++) {
-        const long done = from[i] == i ? syscall(SYS_fcntl, i, F_SETFD, 0) : syscall(SYS_dup3, from[i], i, 0);
+        const int number = number_of(request, i);
+        const long done =
+            from[i] == number ? syscall(SYS_fcntl, number, F_SETFD, 0) : syscall(SYS_dup3, from[i], number, 0);
         if (done < 0) return false;
     }
-    if (syscall(SYS_close_range, request.fd_count, ~0U, 0) != 0) mark_close_on_exec(request.fd_count);
+    close_others(request);
     return true;
+}
+
+/// Before anything else: whatever this process makes is in it from the beginning.
+UJOIN_CHILD bool enter_cgroup(const SpawnRequest &request) {
+    if (request.cgroup_procs < 0) return true;
+    return syscall(SYS_write, request.cgroup_procs, "0", 1) == 1; // 0: the one that writes
 }
 
 UJOIN_CHILD void reset_signals() {
@@ -122,6 +162,7 @@ UJOIN_CHILD bool apply_settings(const SpawnSettings &settings) {
 /// All that comes before the program itself.
 UJOIN_CHILD SpawnStep prepare(const SpawnRequest &request, pid_t parent) {
     reset_signals(); // before the mask: a handler of the host would run on the host's memory
+    if (!enter_cgroup(request)) return SpawnStep::cgroup;
     if (!place_descriptors(request)) return SpawnStep::descriptors;
     if (request.directory && syscall(SYS_chdir, request.directory) != 0) return SpawnStep::directory;
     if (request.new_session && syscall(SYS_setsid) < 0) return SpawnStep::session;
@@ -210,17 +251,22 @@ struct CopyReport {
 /// The copy: tells how far it came, and goes on when the parent holds a descriptor of it.
 [[noreturn]] void run_copy(SpawnRequest request, int line, pid_t parent, const std::function<int()> &body) {
     int fds[spawn_max_fds];
-    for (int i = 0; i < request.fd_count; i++) fds[i] = request.fds[i];
-    const int line_at = request.fd_count;
-    fds[request.fd_count++] = line;
+    int numbers[spawn_max_fds];
+    for (int i = 0; i < request.fd_count; i++) {
+        fds[i] = request.fds[i];
+        numbers[i] = number_of(request, i);
+    }
+    if (is_wanted(request, line)) line = move_away(request, line);
+    fds[request.fd_count] = numbers[request.fd_count] = line;
+    request.fd_count++;
     request.fds = fds;
+    request.fd_numbers = numbers;
     CopyReport report{};
     report.step = prepare(request, parent);
     report.error = report.step == SpawnStep::none ? 0 : errno;
-    const int told = report.step == SpawnStep::descriptors ? line : line_at;
     char go = 0;
-    if (write(told, &report, sizeof report) != sizeof report || report.error != 0 || read(told, &go, 1) != 1) _exit(127);
-    close(told);
+    if (write(line, &report, sizeof report) != sizeof report || report.error != 0 || read(line, &go, 1) != 1) _exit(127);
+    close(line);
     clearenv();
     for (char *const *entry = request.envp; *entry; entry++) putenv(strdup(*entry));
     const int code = body();
@@ -280,6 +326,8 @@ const char *spawn_step_text(SpawnStep step) {
     switch (step) {
     case SpawnStep::clone:
         return "make a process";
+    case SpawnStep::cgroup:
+        return "enter its cgroup for";
     case SpawnStep::descriptors:
         return "set up its descriptors";
     case SpawnStep::directory:

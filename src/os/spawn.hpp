@@ -32,17 +32,19 @@ struct SpawnRequest {
     char *const *argv = nullptr;
     char *const *envp = nullptr;
     const char *directory = nullptr; // nullptr: the parent's
-    const int *fds = nullptr;        // fds[i] becomes descriptor i; every other one is closed
+    const int *fds = nullptr;        // every other one is closed
+    const int *fd_numbers = nullptr; // fds[i] becomes descriptor fd_numbers[i], all different; nullptr: descriptor i
     int fd_count = 0;                // at most spawn_max_fds
+    int cgroup_procs = -1;           // open cgroup.procs of the cgroup to enter; -1: the parent's
     bool new_session = true;
     int death_signal = 0;     // sent when the thread that called spawn ends; 0: none
     uint64_t signal_mask = 0; // of the program, bit 0 = signal 1
     const SpawnSettings *settings = nullptr;
 };
-inline constexpr int spawn_max_fds = 8;
+inline constexpr int spawn_max_fds = 72; // the three streams, two of a function worker, 64 of the caller's, and room
 
 /// Where a start failed.
-enum class SpawnStep : int32_t { none, clone, descriptors, directory, session, parent, settings, exec };
+enum class SpawnStep : int32_t { none, clone, cgroup, descriptors, directory, session, parent, settings, exec };
 
 struct SpawnResult {
     pid_t pid = -1;

@@ -11,7 +11,7 @@ namespace ujoin::os {
 namespace {
 
 constexpr size_t max_packet = 16384;
-constexpr size_t max_fds = 8;
+constexpr size_t max_fds = 80; // the warden gets all of a worker's at once
 
 socklen_t make_address(const std::string &name, sockaddr_un &address) {
     address = {};

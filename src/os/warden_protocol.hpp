@@ -8,17 +8,18 @@
 //
 // The launcher starts the warden with descriptor 3 = the socket and 4 = a pidfd of the launcher. For each worker it sends
 // `spawn` with descriptors (a memfd with settings and strings, then those of the worker) and waits for `spawned`, with a
-// pidfd if it runs. When a worker ends the warden says `exited`, and keeps it unreaped, so that its number stays its own. At the end
+// pidfd if it runs. Before the first it may send `hold` with a memfd that has a path: the warden makes that cgroup, answers `held`, and puts
+// the workers into it. When a worker ends the warden says `exited`, and keeps it unreaped, so that its number stays its own. At the end
 // of the socket, or when the launcher dies, the warden kills until it has no child left, and exits.
 namespace ujoin::os::warden {
 
 inline constexpr int socket_fd = 3;
 inline constexpr int launcher_fd = 4;
 
-enum class Kind : int32_t { spawn = 1, spawned = 2, exited = 3 };
+enum class Kind : int32_t { spawn = 1, spawned = 2, exited = 3, hold = 4, held = 5 };
 
 /// Launcher to warden. The memfd holds SpawnSettings, then NUL-terminated strings: program, directory ("" = none),
-/// arguments, environment.
+/// arguments, environment. For `hold`: the path alone.
 struct Request {
     Kind kind;
     int32_t index;
@@ -26,8 +27,11 @@ struct Request {
     int32_t arg_count;
     int32_t env_count;
     int32_t has_settings;
+    int32_t fd_count; // of the worker
+    int32_t reserved;
     uint64_t signal_mask;
-    uint64_t bytes; // in the memfd
+    uint64_t bytes;                    // in the memfd
+    int32_t fd_numbers[spawn_max_fds]; // what the worker's descriptors become
 };
 
 /// Warden to launcher.

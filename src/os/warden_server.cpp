@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parent, subreaper and death anchor of a job's workers; see os/warden_protocol.hpp.
 #include "os/warden_server.hpp"
+#include "os/cgroup.hpp"
 #include "os/process.hpp"
 #include "os/warden_protocol.hpp"
 #include <algorithm>
@@ -33,10 +34,12 @@ struct Worker {
 
 std::vector<Worker> g_workers;
 int g_signals = -1;
+Cgroup g_cgroup; // empty where no such containment is asked for
 
-/// SIGKILL to every child, and to those that come to this process when their parents die, until none is left.
+/// SIGKILL to the cgroup, to every child, and to those that come to this process when their parents die, until none is left.
 void kill_all() {
     for (;;) {
+        g_cgroup.kill_all();
         for (const pid_t pid : own_children()) kill(pid, SIGKILL);
         siginfo_t info{};
         int done = 0;
@@ -44,7 +47,7 @@ void kill_all() {
             info.si_pid = 0;
             done = waitid(P_ALL, 0, &info, WEXITED | WNOHANG);
         } while (done == 0 && info.si_pid != 0);
-        if (done != 0 && errno == ECHILD) return;
+        if (done != 0 && errno == ECHILD && g_cgroup.remove()) return;
         pollfd item{g_signals, POLLIN, 0};
         poll(&item, 1, 10); // the list of children can miss one that was just handed over: look again soon
         signalfd_siginfo ignored;
@@ -71,17 +74,22 @@ std::vector<char *> split(std::string &text, size_t count) {
     return parts;
 }
 
+/// What the request's memfd holds; "" if it is not what the request says.
+std::string read_text(const Request &request, int fd) {
+    struct stat info {};
+    if (fstat(fd, &info) != 0 || static_cast<uint64_t>(info.st_size) < request.bytes) return {};
+    std::string text(request.bytes, '\0');
+    return read_file(fd, text) ? text : std::string();
+}
+
 SpawnResult start(const Starter &starter, const Request &request, const int *fds, int fd_count) {
     SpawnResult result;
     result.error = EINVAL;
     result.step = SpawnStep::clone;
-    struct stat info {};
-    if (request.arg_count < 1 || request.env_count < 0 || fstat(fds[0], &info) != 0 ||
-        static_cast<uint64_t>(info.st_size) < request.bytes)
-        return result;
-    std::string text(request.bytes, '\0');
+    std::string text = read_text(request, fds[0]);
     SpawnSettings settings;
-    if (!read_file(fds[0], text) || text.size() <= sizeof settings || text.back() != '\0') return result;
+    if (request.arg_count < 1 || request.env_count < 0 || text.size() <= sizeof settings || text.back() != '\0')
+        return result;
     std::memcpy(&settings, text.data(), sizeof settings);
     text.erase(0, sizeof settings);
     const auto args = static_cast<size_t>(request.arg_count);
@@ -98,6 +106,8 @@ SpawnResult start(const Starter &starter, const Request &request, const int *fds
     spawn_request.argv = argv.data();
     spawn_request.envp = envp.data();
     spawn_request.fds = fds + 1;
+    spawn_request.fd_numbers = request.fd_numbers;
+    spawn_request.cgroup_procs = g_cgroup.procs();
     spawn_request.fd_count = fd_count;
     spawn_request.settings = request.has_settings ? &settings : nullptr;
     spawn_request.new_session = request.new_session != 0;
@@ -129,7 +139,10 @@ bool send_event(const Event &event, int pidfd, int flags) {
 }
 
 void handle_spawn(const Starter &starter, const Request &request, const int *fds, int fd_count) {
-    const SpawnResult result = start(starter, request, fds, fd_count);
+    SpawnResult result;
+    result.error = EMFILE; // the system has left descriptors out
+    result.step = SpawnStep::descriptors;
+    if (fd_count == request.fd_count) result = start(starter, request, fds, fd_count);
     Event event{};
     event.kind = Kind::spawned;
     event.index = request.index;
@@ -139,6 +152,13 @@ void handle_spawn(const Starter &starter, const Request &request, const int *fds
     if (result.error == 0) g_workers.push_back({request.index, result.pid, false});
     send_event(event, result.pidfd, 0);
     if (result.pidfd >= 0) close(result.pidfd);
+}
+
+void handle_hold(const Request &request, int fd) {
+    Event event{};
+    event.kind = Kind::held;
+    event.error = g_cgroup ? EBUSY : g_cgroup.make(read_text(request, fd));
+    send_event(event, -1, 0);
 }
 
 /// One request of the launcher's; false: it has shut the socket, or is gone.
@@ -160,10 +180,13 @@ bool handle_request(const Starter &starter) {
         count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         std::memcpy(fds, CMSG_DATA(header), count * sizeof(int));
     }
-    const bool spawns = got == static_cast<ssize_t>(sizeof request) && request.kind == Kind::spawn && count >= 4;
+    const bool whole = got == static_cast<ssize_t>(sizeof request);
+    const bool spawns = whole && request.kind == Kind::spawn;
+    const bool holds = whole && request.kind == Kind::hold && count == 1;
     if (spawns) handle_spawn(starter, request, fds, static_cast<int>(count) - 1);
+    if (holds) handle_hold(request, fds[0]);
     for (size_t i = 0; i < count; i++) close(fds[i]);
-    return spawns;
+    return spawns || holds;
 }
 
 /// The workers that have ended and were not reported yet, those that died of a signal first: where several have ended, an

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace ujoin {
@@ -116,9 +118,36 @@ void ProcessContext::check_programs() const {
                      " these have no program of their own: ", join_list(missing));
     if (readers.size() > 1)
         fail_invalid("one worker at most can inherit stdin, but ranks ", join_list(readers), " ask for it");
-    if (job_.start_method == UJOIN_START_FORK && job_.containment == UJOIN_CONTAINMENT_WARDEN && !job_.function.empty())
+    const bool held = job_.containment == UJOIN_CONTAINMENT_WARDEN || job_.containment == UJOIN_CONTAINMENT_CGROUP;
+    if (forks() && held)
         fail(UJOIN_E_UNSUPPORTED, "a forked worker is a child of this process: UJOIN_START_FORK goes with "
-                                  "UJOIN_CONTAINMENT_GROUP, UJOIN_START_FORKSERVER with the warden");
+                                  "UJOIN_CONTAINMENT_GROUP, UJOIN_START_FORKSERVER with the warden and a cgroup");
+}
+
+bool ProcessContext::forks() const { return job_.start_method == UJOIN_START_FORK && !job_.function.empty(); }
+
+/// Copies of the descriptors that workers get, so that nobody can close them, or put others in their place, meanwhile. Before
+/// this library opens anything: its own could have the number of one that was closed.
+void ProcessContext::copy_descriptors(JobPlan &plan) const {
+    rlimit most{};
+    getrlimit(RLIMIT_NOFILE, &most);
+    for (size_t i = 0; i < workers_.size(); i++) {
+        for (const ujoin_worker_fd &fd : workers_[i].fds) {
+            if (static_cast<uint64_t>(fd.to) >= most.rlim_cur)
+                fail_invalid("rank ", plan.rank_of(i), ": descriptor ", fd.to,
+                             " of the worker is not below the limit for open files, ", most.rlim_cur);
+            if (fcntl(fd.from, F_GETFD) < 0)
+                fail_invalid("rank ", plan.rank_of(i), ": descriptor ", fd.from,
+                             " (worker.fds) is not open in this process");
+        }
+    }
+    for (const WorkerSpec &worker : workers_) {
+        for (const ujoin_worker_fd &fd : worker.fds) {
+            os::Fd &copy = plan.inherited[fd.from];
+            if (!copy) copy.reset(fcntl(fd.from, F_DUPFD_CLOEXEC, 3));
+            if (!copy) fail_errno(errno, cat("cannot copy descriptor ", fd.from, " for a worker"));
+        }
+    }
 }
 
 void ProcessContext::plan_program(JobPlan &plan, size_t index) const {
@@ -132,8 +161,10 @@ void ProcessContext::plan_program(JobPlan &plan, size_t index) const {
         worker.file = plan.own_program;
         worker.argv = {plan.own_program};
         worker.call = FunctionCall{job_.function, std::move(args), spec.input, static_cast<int32_t>(index), job_.nprocs};
+        const CallFiles at = call_files(worker.fds);
         if (job_.start_method == UJOIN_START_SPAWN)
-            worker.environment.push_back(cat(env::name(env::Var::worker), "=", worker_is_function));
+            worker.environment.push_back(
+                cat(env::name(env::Var::worker), "=", worker_is_function, at.call, ":", at.answer));
         return;
     }
     worker.program = spec.program.value_or(job_.program);
@@ -149,14 +180,12 @@ JobPlan ProcessContext::make_plan() const {
     check_programs();
     JobPlan plan;
     plan.job = job_;
+    copy_descriptors(plan);
     plan.page = std::make_shared<os::JobPage>(workers_.size());
     plan.environment = own_environment();
     plan.signal_mask = os::signal_mask();
-    plan.held_by = job_.containment;
-    if (!job_.function.empty()) {
-        plan.own_program = own_program();
-        if (job_.start_method == UJOIN_START_FORKSERVER) plan.held_by = UJOIN_CONTAINMENT_WARDEN;
-    }
+    if (forks()) plan.job.containment = UJOIN_CONTAINMENT_GROUP; // also where the best is asked for
+    if (!job_.function.empty()) plan.own_program = own_program();
     const Topology topology = job_.binding == UJOIN_BINDING_NONE ? Topology() : Topology::read("/sys");
     for (size_t i = 0; i < workers_.size(); i++) {
         const WorkerSpec &spec = workers_[i];
@@ -172,6 +201,7 @@ JobPlan ProcessContext::make_plan() const {
         else if (job_.same_session)
             worker.stdin_from = UJOIN_STDIN_INHERIT;
         worker.settings = make_settings(job_, spec, topology, i);
+        worker.fds = spec.fds;
         plan_program(plan, i);
     }
     plan.files = StdioPlan::open(job_, workers_);

@@ -39,6 +39,8 @@ class ProcessContext {
     std::shared_ptr<ProcessSet> need_set() const;
     JobPlan make_plan() const;
     void plan_program(JobPlan &plan, size_t index) const;
+    void copy_descriptors(JobPlan &plan) const;
+    bool forks() const; // workers are copies of this process
     void check_programs() const;
     bool is_set(const char *name, int32_t rank) const;
 

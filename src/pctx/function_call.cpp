@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/wire.hpp"
 #include "pctx/function_worker.hpp"
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -30,6 +31,20 @@ os::Fd memory_file(const char *name) {
 }
 
 } // namespace
+
+CallFiles call_files(const std::vector<ujoin_worker_fd> &wanted) {
+    const auto next = [&](int number) {
+        const auto takes = [&](const ujoin_worker_fd &fd) { return fd.to == number; };
+        while (std::any_of(wanted.begin(), wanted.end(), takes)) number++;
+        return number;
+    };
+    CallFiles files;
+    files.call = next(3);
+    files.answer = next(files.call + 1);
+    return files;
+}
+
+CallFiles call_files(const os::SpawnRequest &request) { return {request.fd_numbers[3], request.fd_numbers[4]}; }
 
 os::Fd pack_call(const FunctionCall &call) {
     std::string bytes;

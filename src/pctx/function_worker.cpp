@@ -34,6 +34,7 @@ struct Registry {
     std::map<std::string, Function> functions;
     bool is_worker = false; // a function of this process runs as a worker
     bool returned = false;
+    int answer_fd = -1;
 };
 
 /// Lives as long as the process: a worker's function may run until its end.
@@ -64,6 +65,7 @@ Function find_function(const std::string &name) {
 /// Writes the answer, its head last, so that half an answer is none.
 void write_answer(AnswerState state, const void *data, size_t size) {
     const char *from = static_cast<const char *>(data);
+    const int answer_fd = registry().answer_fd;
     if (ftruncate(answer_fd, static_cast<off_t>(16 + size)) != 0) fail_errno(errno, "cannot return a value");
     for (size_t at = 0; at < size;) {
         const ssize_t done = pwrite(answer_fd, from + at, size - at, static_cast<off_t>(16 + at));
@@ -149,15 +151,16 @@ void register_function(const char *name, ujoin_worker_fn fn, void *user_data, uj
         fail_invalid("the function name \"", name, "\" is taken");
 }
 
-int run_function_worker() {
-    fcntl(call_fd, F_SETFD, FD_CLOEXEC); // a child of the function's would keep them
-    fcntl(answer_fd, F_SETFD, FD_CLOEXEC);
+int run_function_worker(const CallFiles &files) {
+    fcntl(files.call, F_SETFD, FD_CLOEXEC); // a child of the function's would keep them
+    fcntl(files.answer, F_SETFD, FD_CLOEXEC);
     {
         std::scoped_lock lock(registry().mutex);
         registry().is_worker = true;
         registry().returned = false;
+        registry().answer_fd = files.answer;
     }
-    const FunctionCall call = unpack_call(call_fd);
+    const FunctionCall call = unpack_call(files.call);
     Outcome outcome = run_caught([&] {
         const Function function = find_function(call.function);
         std::vector<const char *> args;
@@ -184,7 +187,7 @@ int run_function_worker() {
         if (!returned)
             write_answer(AnswerState::returned, nullptr, 0);
         else if (const int64_t state = static_cast<int64_t>(AnswerState::returned);
-                 pwrite(answer_fd, &state, sizeof state, 0) != sizeof state)
+                 pwrite(files.answer, &state, sizeof state, 0) != sizeof state)
             fail_errno(errno, "cannot return a value");
         return 0;
     }
@@ -212,9 +215,9 @@ ujoin_status worker_main(int32_t &exit_code) {
     if (*kind == worker_is_forkserver) {
         if (!os::warden::is_started_by_launcher()) fail_state("this process was not started by a launcher");
         os::warden::serve([](const os::SpawnRequest &request) {
-            return os::spawn_copy(request, [] {
+            return os::spawn_copy(request, [&request] {
                 try {
-                    return run_function_worker();
+                    return run_function_worker(call_files(request));
                 } catch (const std::exception &error) {
                     std::fprintf(stderr, "function worker: %s\n", error.what());
                     return 1;
@@ -224,8 +227,12 @@ ujoin_status worker_main(int32_t &exit_code) {
         exit_code = 0;
         return UJOIN_DONE;
     }
-    if (*kind != worker_is_function) fail_invalid("UJOIN_WORKER is \"", *kind, "\"; it is set by launchers only");
-    exit_code = run_function_worker();
+    CallFiles files;
+    const size_t length = std::strlen(worker_is_function);
+    if (kind->compare(0, length, worker_is_function) != 0 ||
+        std::sscanf(kind->c_str() + length, "%d:%d", &files.call, &files.answer) != 2)
+        fail_invalid("UJOIN_WORKER is \"", *kind, "\"; it is set by launchers only");
+    exit_code = run_function_worker(files);
     return UJOIN_DONE;
 }
 

@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "os/fd.hpp"
+#include "os/spawn.hpp"
 #include "ujoin.h"
 #include <string>
 #include <vector>
 
 // Workers that run a function of the program. Launcher and worker share two files in memory: the worker reads its *call* from
-// descriptor 3 and leaves its *answer* in 4. So a value of any size waits for nobody.
+// one descriptor and leaves its *answer* in another. So a value of any size waits for nobody.
 namespace ujoin {
 
-inline constexpr int call_fd = 3;
-inline constexpr int answer_fd = 4;
-inline constexpr const char *worker_is_function = "function";     // values of UJOIN_WORKER
+inline constexpr const char *worker_is_function = "function:";    // values of UJOIN_WORKER; here two numbers follow, "3:4"
 inline constexpr const char *worker_is_forkserver = "forkserver"; //
+
+/// The descriptors of call and answer inside the worker.
+struct CallFiles {
+    int call = 3;
+    int answer = 4;
+};
+/// The lowest two from 3 on that the program does not want for its own.
+CallFiles call_files(const std::vector<ujoin_worker_fd> &wanted);
+/// Those of a request for a function worker: they come after the standard streams.
+CallFiles call_files(const os::SpawnRequest &request);
 
 /// What a worker is to run.
 struct FunctionCall {
@@ -56,8 +65,8 @@ os::Fd make_answer();
 /// Registers; UJOIN_E_INVALID if the name is taken or cannot be one. Owns user_data only if it succeeds.
 void register_function(const char *name, ujoin_worker_fn fn, void *user_data, ujoin_destroy_fn destroy);
 
-/// Runs the call of descriptor 3 in this process, a worker. Returns the exit code.
-int run_function_worker();
+/// Runs the call in this process, a worker. Returns the exit code.
+int run_function_worker(const CallFiles &files);
 /// The value of this worker's function. UJOIN_E_STATE: this is none, or it has returned one.
 void return_value(const void *data, size_t size);
 

@@ -103,6 +103,8 @@ void ProcessSet::warden_event(const os::warden::Event &event) {
 void ProcessSet::warden_lost() {
     warden_watch_.reset();
     if (phase_ >= Phase::closing) return;
+    warden_died_ = true;
+    cgroup_.kill_all();
     log_warning("ujoin-warden has ended before its workers");
     for (size_t i = 0; i < workers_.size(); i++) {
         if (!workers_[i].live || workers_[i].exit_watch) continue;

@@ -4,6 +4,7 @@
 #include "io/console.hpp"
 #include "io/loop.hpp"
 #include "io/watch.hpp"
+#include "os/cgroup.hpp"
 #include "os/fd.hpp"
 #include "pctx/health.hpp"
 #include "pctx/output_queue.hpp"
@@ -93,13 +94,19 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
         os::Fd input;
         os::Fd call;
         std::vector<int> fds;
+        std::vector<int> numbers; // what they become
     };
     void open_stdio(size_t index, Files &files, const os::Fd &null);
     void open_stdin(size_t index, Files &files, const os::Fd &null);
     void open_call(size_t index, Files &files);
+    void add_inherited(size_t index, Files &files);
     os::SpawnResult start_worker(size_t index, const os::SpawnRequest &request);
     void rest();
+    // process_hold.cpp
     void start_warden();
+    void enter_cgroup();
+    void leave_cgroup();
+    // keeper again
     void attach();
     void attach_streams(size_t index);
     void make_console_link();
@@ -165,6 +172,7 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     // the loop's own
     Phase phase_ = Phase::running;
     std::optional<WardenClient> warden_;
+    os::Cgroup cgroup_; // the warden's, in case that it dies
     std::unique_ptr<io::Console> console_;
     std::unique_ptr<ConsoleLink> console_link_;
     std::unique_ptr<io::Timer> timer_;
@@ -178,6 +186,7 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     size_t open_streams_ = 0;
     bool attached_ = false;
     bool sweeping_ = false;
+    bool warden_died_ = false;
     bool natural_ = false;    // all ended by themselves
     bool rush_ = false;       // SIGKILL to leftovers at once
     int64_t kill_at_ = never; // ns, as the other times

@@ -100,6 +100,7 @@ void ProcessSet::launch_all() {
             throw error.in(cat("rank ", plan_->rank_of(i)));
         }
     }
+    plan_->inherited.clear();
     loop_->call([this] { attach(); });
     plan_->files.publish();
 }
@@ -110,22 +111,12 @@ void ProcessSet::rest() {
     if (!plan_->job.function.empty() && plan_->job.start_method == UJOIN_START_FORK) loop_->call([] {});
 }
 
-/// Who holds the workers, if not this process: the helper, or this program itself as a fork server.
-void ProcessSet::start_warden() {
-    const JobSpec &job = plan_->job;
-    std::vector<std::string> environment = plan_->environment;
-    if (!job.function.empty() && job.start_method == UJOIN_START_FORKSERVER) {
-        environment.push_back(cat(env::name(env::Var::worker), "=", worker_is_forkserver));
-        warden_.emplace(plan_->own_program, !job.same_session, pointers(environment).data());
-    } else if (job.containment == UJOIN_CONTAINMENT_WARDEN) {
-        warden_.emplace(!job.same_session, pointers(environment).data());
-    }
-}
-
 void ProcessSet::launch(size_t index, const os::Fd &null) {
     Files files;
     open_stdio(index, files, null);
+    files.numbers = {0, 1, 2};
     if (plan_->workers[index].call) open_call(index, files);
+    add_inherited(index, files);
     const WorkerPlan &worker = plan_->workers[index];
     const std::vector<char *> argv = pointers(worker.argv);
     const std::vector<char *> envp = pointers(worker.environment);
@@ -135,6 +126,7 @@ void ProcessSet::launch(size_t index, const os::Fd &null) {
     request.envp = envp.data();
     request.directory = worker.directory.empty() ? nullptr : worker.directory.c_str();
     request.fds = files.fds.data();
+    request.fd_numbers = files.numbers.data();
     request.fd_count = static_cast<int>(files.fds.size());
     request.new_session = !plan_->job.same_session;
     request.death_signal = SIGKILL;
@@ -157,9 +149,9 @@ void ProcessSet::launch(size_t index, const os::Fd &null) {
 os::SpawnResult ProcessSet::start_worker(size_t index, const os::SpawnRequest &request) {
     if (warden_) return warden_->spawn(static_cast<int>(index), request);
     if (!plan_->workers[index].call || plan_->job.start_method != UJOIN_START_FORK) return os::spawn(request);
-    return os::spawn_copy(request, [] {
+    return os::spawn_copy(request, [&request] {
         try {
-            return run_function_worker();
+            return run_function_worker(call_files(request));
         } catch (const std::exception &error) {
             std::fprintf(stderr, "function worker: %s\n", error.what());
             return 1;
@@ -197,8 +189,19 @@ void ProcessSet::open_stdin(size_t index, Files &files, const os::Fd &null) {
 void ProcessSet::open_call(size_t index, Files &files) {
     files.call = pack_call(*plan_->workers[index].call);
     workers_[index].answer_file = make_answer();
-    files.fds.push_back(files.call.get()); // call_fd
+    files.fds.push_back(files.call.get()); // first, as call_files() takes them
     files.fds.push_back(workers_[index].answer_file.get());
+    const CallFiles at = call_files(plan_->workers[index].fds);
+    files.numbers.push_back(at.call);
+    files.numbers.push_back(at.answer);
+}
+
+/// What the caller gives the worker, from the copies.
+void ProcessSet::add_inherited(size_t index, Files &files) {
+    for (const ujoin_worker_fd &fd : plan_->workers[index].fds) {
+        files.fds.push_back(plan_->inherited[fd.from].get());
+        files.numbers.push_back(fd.to);
+    }
 }
 
 void ProcessSet::open_stdio(size_t index, Files &files, const os::Fd &null) {
@@ -303,6 +306,7 @@ void ProcessSet::attach() {
 
 /// Kills and reaps what was started before something failed.
 void ProcessSet::undo_start() {
+    plan_->inherited.clear();
     {
         std::scoped_lock lock(mutex_);
         for (Worker &worker : workers_)
@@ -345,6 +349,7 @@ void ProcessSet::take_down() {
     console_link_.reset();
     console_.reset();
     loop.reset();
+    leave_cgroup();
     warden_.reset();
     std::scoped_lock lock(mutex_);
     for (Worker &worker : workers_) {

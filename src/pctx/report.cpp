@@ -257,7 +257,9 @@ std::string make_report(const JobPlan &plan, const std::vector<WorkerRecord> &re
 std::string make_json_report(const JobPlan &plan, const std::vector<ujoin_worker_result> &results, int32_t first) {
     nlohmann::json list = nlohmann::json::array();
     for (const ujoin_worker_result &r : results) {
-        const char *held = r.containment == UJOIN_CONTAINMENT_WARDEN ? "warden" : "group";
+        const char *held = r.containment == UJOIN_CONTAINMENT_CGROUP   ? "cgroup"
+                           : r.containment == UJOIN_CONTAINMENT_WARDEN ? "warden"
+                                                                       : "group";
         nlohmann::json one = {
             {"rank", plan.job.first_rank + r.rank},
             {"local_rank", r.rank},

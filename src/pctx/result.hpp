@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "os/fd.hpp"
 #include "os/job_page.hpp"
 #include "os/process.hpp"
 #include "pctx/error_file.hpp"
@@ -7,6 +8,7 @@
 #include "pctx/spec.hpp"
 #include "pctx/stdio_plan.hpp"
 #include "ujoin.h"
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +28,7 @@ struct WorkerPlan {
     std::string stdin_bytes;
     std::string stdin_path;
     std::optional<os::SpawnSettings> settings;
+    std::vector<ujoin_worker_fd> fds;
 };
 
 /// A job, ready to be started.
@@ -36,6 +39,7 @@ struct JobPlan {
     std::shared_ptr<os::JobPage> page;    // UJOIN_JOB names it to the workers
     std::vector<std::string> environment; // the launcher's
     uint64_t signal_mask = 0;             // of the thread that starts the job
+    std::map<int, os::Fd> inherited;      // copies of the descriptors that workers get, until all have them
     std::string own_program;              // of a job that runs functions: what is executed for it
     ujoin_containment held_by = UJOIN_CONTAINMENT_GROUP;
 

@@ -79,6 +79,30 @@ std::optional<std::string> check_program(const char *program, const char *what) 
     return std::string(program);
 }
 
+constexpr size_t most_fds = 64; // by one message to the warden
+
+/// Numbers alone: whether they are open is seen when the job starts.
+std::vector<ujoin_worker_fd> check_fds(const ujoin_worker_fd *fds, size_t count) {
+    if (!fds && count > 0) fail_invalid("worker.fds is NULL, but worker.fd_count is ", count);
+    if (!fds) return {};
+    if (count > most_fds) fail_invalid("worker.fd_count is ", count, "; at most ", most_fds);
+    std::vector<ujoin_worker_fd> list(fds, fds + count);
+    for (size_t i = 0; i < count; i++) {
+        ujoin_worker_fd &fd = list[i];
+        if (fd.from < 0) fail_invalid("worker.fds[", i, "].from is ", fd.from, "; expected an open descriptor");
+        if (fd.to < -1) fail_invalid("worker.fds[", i, "].to is ", fd.to, "; expected 3 or more, or -1 for the same");
+        if (fd.to == -1) fd.to = fd.from;
+        if (fd.to < 3)
+            fail_invalid("worker.fds[", i, "] would be descriptor ", fd.to,
+                         " of the worker, one of its standard streams; expected 3 or more");
+        for (size_t j = 0; j < i; j++)
+            if (list[j].to == fd.to)
+                fail_invalid("worker.fds[", j, "] and worker.fds[", i, "] would both be descriptor ", fd.to,
+                             " of the worker");
+    }
+    return list;
+}
+
 } // namespace
 
 JobSpec read_job(const ujoin_pctx_spec &given, std::shared_ptr<OutputCallback> output) {
@@ -108,8 +132,9 @@ JobSpec read_job(const ujoin_pctx_spec &given, std::shared_ptr<OutputCallback> o
     job.restart_count = given.restart_count;
     job.redirects = check_std(given.redirects, UJOIN_STD_ALL, "spec.redirects");
     job.tee = check_std(given.tee, UJOIN_STD_ALL, "spec.tee");
-    if (given.containment < 0 || given.containment > UJOIN_CONTAINMENT_WARDEN)
-        fail_invalid("spec.containment is ", given.containment, "; expected UJOIN_CONTAINMENT_GROUP or _WARDEN");
+    if (given.containment < 0 || given.containment > UJOIN_CONTAINMENT_BEST)
+        fail_invalid("spec.containment is ", given.containment,
+                     "; expected UJOIN_CONTAINMENT_GROUP, _WARDEN, _CGROUP or _BEST");
     if (given.containment != 0) job.containment = given.containment;
     job.start_method = check_choice(given.start_method, UJOIN_START_SPAWN, UJOIN_START_FORKSERVER, "spec.start_method");
     job.binding = check_choice(given.binding, UJOIN_BINDING_NONE, UJOIN_BINDING_LIST, "spec.binding");
@@ -137,6 +162,7 @@ void apply_worker(const ujoin_worker &given, WorkerSpec &spec) {
     if (check_flag(given.umask_set, "worker.umask_set") && (given.umask < 0 || given.umask > 0777))
         fail_invalid("worker.umask is ", given.umask, "; expected 0 to 0777");
     std::vector<os::SpawnLimit> limits = read_limits(given.limits, given.limit_count);
+    std::vector<ujoin_worker_fd> fds = check_fds(given.fds, given.fd_count);
     if (program) spec.program = program;
     if (given.args) spec.args = std::move(args);
     if (given.directory) spec.directory = given.directory;
@@ -148,6 +174,7 @@ void apply_worker(const ujoin_worker &given, WorkerSpec &spec) {
     if (from == UJOIN_STDIN_FILE) spec.stdin_path = given.stdin_path;
     if (given.cpus) spec.cpus.assign(given.cpus, given.cpus + given.cpu_count);
     if (given.limits) spec.limits = std::move(limits);
+    if (given.fds) spec.fds = std::move(fds);
     if (given.umask_set) spec.umask = given.umask;
 }
 

@@ -69,6 +69,7 @@ struct WorkerSpec {
     std::string stdin_path;
     std::vector<int32_t> cpus;
     std::vector<os::SpawnLimit> limits;
+    std::vector<ujoin_worker_fd> fds;
     int32_t umask = -1;
 };
 

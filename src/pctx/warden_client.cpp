@@ -55,6 +55,17 @@ std::string find_warden() {
         .with_errno(ENOENT);
 }
 
+os::Fd memory_file(const std::string &text) {
+    os::Fd file(memfd_create("ujoin-spawn", MFD_CLOEXEC));
+    if (!file) fail_errno(errno, "cannot make a file in memory");
+    for (size_t at = 0; at < text.size();) {
+        const ssize_t done = write(file.get(), text.data() + at, text.size() - at);
+        if (done < 0) fail_errno(errno, "cannot write a file in memory");
+        at += static_cast<size_t>(done);
+    }
+    return file;
+}
+
 /// A file in memory with the strings of a request.
 os::Fd pack(const os::SpawnRequest &request, Request &head) {
     const os::SpawnSettings none{};
@@ -65,15 +76,8 @@ os::Fd pack(const os::SpawnRequest &request, Request &head) {
     add(request.directory ? request.directory : "");
     for (char *const *arg = request.argv; *arg; arg++, head.arg_count++) add(*arg);
     for (char *const *variable = request.envp; *variable; variable++, head.env_count++) add(*variable);
-    os::Fd file(memfd_create("ujoin-spawn", MFD_CLOEXEC));
-    if (!file) fail_errno(errno, "cannot make a file in memory");
-    for (size_t at = 0; at < text.size();) {
-        const ssize_t done = write(file.get(), text.data() + at, text.size() - at);
-        if (done < 0) fail_errno(errno, "cannot write a file in memory");
-        at += static_cast<size_t>(done);
-    }
     head.bytes = text.size();
-    return file;
+    return memory_file(text);
 }
 
 std::string as_bytes(const Request &head) {
@@ -117,10 +121,32 @@ os::SpawnResult WardenClient::spawn(int index, const os::SpawnRequest &request) 
     head.index = index;
     head.new_session = request.new_session ? 1 : 0;
     head.signal_mask = request.signal_mask;
+    head.fd_count = request.fd_count;
+    for (int i = 0; i < request.fd_count; i++) head.fd_numbers[i] = request.fd_numbers ? request.fd_numbers[i] : i;
     const os::Fd strings = pack(request, head);
-    const auto lost = [] { return Error(UJOIN_E_SYSTEM, "the warden ended while it started a worker").with_errno(ESRCH); };
     std::vector<int> fds = {strings.get()};
     fds.insert(fds.end(), request.fds, request.fds + request.fd_count);
+    os::Fd pidfd;
+    const Event event = ask(head, fds, Kind::spawned, &pidfd);
+    os::SpawnResult result;
+    result.pid = event.pid;
+    result.pidfd = pidfd.release();
+    result.error = event.error;
+    result.step = event.step;
+    return result;
+}
+
+int WardenClient::hold(const std::string &path) {
+    Request head{};
+    head.kind = Kind::hold;
+    head.bytes = path.size();
+    const os::Fd text = memory_file(path);
+    return ask(head, {text.get()}, Kind::held, nullptr).error;
+}
+
+/// Sends a request and waits for its answer; ends of workers that come before it are kept.
+Event WardenClient::ask(const Request &head, const std::vector<int> &fds, Kind answer, os::Fd *pidfd) {
+    const auto lost = [] { return Error(UJOIN_E_SYSTEM, "the warden ended while it started a worker").with_errno(ESRCH); };
     try {
         os::send_packet(socket_, as_bytes(head), fds);
     } catch (const Error &error) {
@@ -130,18 +156,9 @@ os::SpawnResult WardenClient::spawn(int index, const os::SpawnRequest &request) 
     for (;;) {
         os::wait_pidfd(socket_.get(), -1); // readable also when the warden has died
         Event event{};
-        os::Fd pidfd;
-        if (receive(event, &pidfd) != Got::event) throw lost();
-        if (event.kind != Kind::spawned) {
-            early_.push_back(event);
-            continue;
-        }
-        os::SpawnResult result;
-        result.pid = event.pid;
-        result.pidfd = pidfd.release();
-        result.error = event.error;
-        result.step = event.step;
-        return result;
+        if (receive(event, pidfd) != Got::event) throw lost();
+        if (event.kind == answer) return event;
+        early_.push_back(event);
     }
 }
 

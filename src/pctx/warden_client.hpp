@@ -18,6 +18,8 @@ class WardenClient {
 
     /// As os::spawn, but the worker becomes the warden's child. UJOIN_E_SYSTEM if the warden died.
     os::SpawnResult spawn(int index, const os::SpawnRequest &request);
+    /// Asks it to make a cgroup and to put into it the workers that come; 0 or the errno of what failed.
+    int hold(const std::string &path);
     /// Ends of workers that were told during spawn(), oldest first.
     std::vector<os::warden::Event> take_early() { return std::move(early_); }
 
@@ -30,6 +32,9 @@ class WardenClient {
     void end();
 
   private:
+    os::warden::Event ask(const os::warden::Request &head, const std::vector<int> &fds, os::warden::Kind answer,
+                          os::Fd *pidfd);
+
     os::Fd socket_;
     os::Fd pidfd_;
     std::vector<os::warden::Event> early_;

@@ -97,7 +97,7 @@ static void test_create_refuses(void **state) {
     REFUSE(spec.redirects = 4, "redirects");
     REFUSE(spec.redirects = -1, "redirects");
     REFUSE(spec.tee = 8, "tee");
-    REFUSE(spec.containment = 3, "containment");
+    REFUSE(spec.containment = 5, "containment");
     REFUSE(spec.containment = -1, "containment");
     REFUSE(spec.same_session = 2, "same_session");
     REFUSE(spec.same_session = 1, "same_session"); /* two workers */

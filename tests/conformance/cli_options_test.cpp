@@ -64,7 +64,9 @@ TEST_F(CliRows, R_02_a_given_address_and_node_rank) {
                           "--master-addr", "localhost", "--master-port", "29511", worker_, "env"});
     ASSERT_EQ(job->wait(), 0) << job->err();
     EXPECT_EQ(ranks("env"), (std::set<int>{0, 1, 2, 3}));
-    EXPECT_TRUE(has(environment(3), "MASTER_PORT=29511"));
+    for (int rank = 0; rank < 4; rank++)
+        for (const char *variable : {"MASTER_PORT=29511", "MASTER_ADDR=localhost", "GROUP_RANK=0", "WORLD_SIZE=4"})
+            EXPECT_TRUE(has(environment(rank), variable)) << variable << " of rank " << rank;
 }
 
 TEST_F(CliRows, R_05_all_options_by_variables) {
@@ -111,6 +113,8 @@ TEST_F(CliRows, R_10_R_16_ranges_of_hosts) {
     const auto job = run({"--nnodes", "1:2", "--nproc-per-node", "4", worker_, "env"});
     ASSERT_EQ(job->wait(), 0) << job->err();
     EXPECT_EQ(ranks("env"), (std::set<int>{0, 1, 2, 3}));
+    for (const char *variable : {"WORLD_SIZE=4", "GROUP_WORLD_SIZE=1", "GROUP_RANK=0", "RANK=3"})
+        EXPECT_TRUE(has(environment(3), variable)) << variable;
     EXPECT_EQ(run({"--nnodes", "2:20:30", worker_, "env"})->wait(), 2);
     EXPECT_EQ(run({"--nnodes", "0", worker_, "env"})->wait(), 2);
     const auto range = run({"--nnodes", "2:20", worker_, "env"}); // read as such: now it needs to know where to meet

@@ -36,6 +36,8 @@ TEST_F(CliRows, R_04_one_worker_by_default) {
     const auto job = run({worker_, "env"});
     ASSERT_EQ(job->wait(), 0) << job->err();
     EXPECT_EQ(ranks("env"), std::set<int>{0});
+    for (const char *variable : {"RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "LOCAL_WORLD_SIZE=1"})
+        EXPECT_TRUE(has(environment(0), variable)) << variable;
 }
 
 TEST_F(CliRows, R_06_auto_is_one_worker_per_processor) {
@@ -309,6 +311,16 @@ TEST_F(CliRows, R_13_standalone) {
     const auto job = run({"--standalone", "--nproc-per-node", "4", worker_, "env"});
     ASSERT_EQ(job->wait(), 0) << job->err();
     EXPECT_EQ(ranks("env"), (std::set<int>{0, 1, 2, 3}));
+    const auto starting = [&](int rank, const std::string &start) {
+        for (const std::string &variable : environment(rank))
+            if (variable.rfind(start, 0) == 0) return variable;
+        return std::string();
+    };
+    for (int rank = 0; rank < 4; rank++) {
+        EXPECT_EQ(starting(rank, "MASTER_PORT="), starting(0, "MASTER_PORT="));
+        EXPECT_NE(starting(rank, "MASTER_PORT="), "MASTER_PORT=29500") << "a free one, so that two jobs do not meet";
+        EXPECT_TRUE(has(environment(rank), "WORLD_SIZE=4"));
+    }
 }
 
 TEST_F(Cli, standalone_has_a_port_and_a_name_of_its_own) {

@@ -441,9 +441,9 @@ TEST(PctxFunctionWorker, P_34_a_worker_started_by_hand) {
             dup2(files & 2 ? err : null, 2);
             const int high_call = fcntl(asked.get(), F_DUPFD, 100);
             const int high_answer = fcntl(answer.get(), F_DUPFD, 100);
-            dup2(high_call, ujoin::call_fd);
-            dup2(high_answer, ujoin::answer_fd);
-            setenv("UJOIN_WORKER", "function", 1);
+            dup2(high_call, 5);
+            dup2(high_answer, 3);
+            setenv("UJOIN_WORKER", "function:5:3", 1);
             execl("/proc/self/exe", "worker", nullptr);
             _exit(127);
         }
@@ -485,7 +485,7 @@ TEST(PctxFunctionWorker, a_function_that_is_not_registered_is_named) {
 }
 
 TEST(PctxFunctionWorker, a_worker_that_has_not_passed_worker_main_starts_nobody) {
-    setenv("UJOIN_WORKER", "function", 1);
+    setenv("UJOIN_WORKER", "function:3:4", 1);
     Job job(1);
     ASSERT_PCTX_OK(job.create());
     EXPECT_EQ(pctx_start(job.handle), UJOIN_E_STATE);

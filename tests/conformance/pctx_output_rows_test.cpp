@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of the process launcher: failures of programs, filters, prefixes, settings of workers.
 #include "base/error.hpp"
+#include "harness/launch.hpp"
 #include "harness/pctx_kit.hpp"
 #include "pctx/limits.hpp"
 #include <algorithm>
@@ -43,9 +44,14 @@ TEST(PctxRows, P_10_ranks_without_a_program_are_named) {
 
 TEST(PctxRows, P_12_a_thread_that_is_not_the_first) {
     std::thread([] {
-        Job job(2, {"sleep=20"});
+        Folder folder;
+        Job job(2, {"await=" + folder.file("go"), "0:exit=0"});
         ASSERT_PCTX_OK(job.create_and_start());
+        EXPECT_EQ(pctx_wait(job.handle, 20), UJOIN_PENDING);
+        EXPECT_EQ(job.result(1).state, UJOIN_WORKER_RUNNING);
+        std::ofstream(folder.file("go")) << "";
         EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_OK);
+        for (int r = 0; r < 2; r++) EXPECT_EQ(job.result(r).state, UJOIN_WORKER_EXITED);
     }).join();
 }
 
@@ -164,6 +170,38 @@ TEST(PctxRows, P_39_a_launcher_that_is_ended_by_each_signal_takes_its_programs_a
     }
 }
 
+/// The same with a launcher that gets the signal itself.
+TEST(PctxRows, P_39_a_launcher_program_that_gets_each_signal_takes_its_programs_along) {
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+        Folder folder;
+        const std::string pids = folder.file("pids");
+        harness::Launch launcher(
+            {harness::built("bin/ujoin-run"), "--nproc-per-node=2", helper(), "pid=" + pids, "forever"},
+            {{"TMPDIR", folder.path.string()}});
+        ASSERT_TRUE(eventually([&] { return noted_pids(pids).size() == 2; }, 5000));
+        launcher.signal(signal);
+        EXPECT_EQ(launcher.wait(), 128 + signal);
+        for (const pid_t pid : noted_pids(pids)) EXPECT_FALSE(runs(pid));
+    }
+}
+
+TEST(PctxRows, P_21_waiting_lasts_until_the_last_program_has_ended) {
+    Folder folder;
+    Job job(3, {"0:exit=0", "1:await=" + folder.file("one"), "2:await=" + folder.file("two")});
+    ASSERT_PCTX_OK(job.create_and_start());
+    for (int r = 0; r < 2; r++) {
+        ASSERT_TRUE(eventually([&] { return job.result(r).state == UJOIN_WORKER_EXITED; }));
+        EXPECT_EQ(pctx_wait(job.handle, 20), UJOIN_PENDING) << "rank " << r << " alone has ended";
+        EXPECT_EQ(job.result(2).state, UJOIN_WORKER_RUNNING);
+        std::ofstream(folder.file(r == 0 ? "one" : "two")) << "";
+    }
+    EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_OK);
+    for (int r = 0; r < 3; r++) {
+        EXPECT_EQ(job.result(r).state, UJOIN_WORKER_EXITED);
+        EXPECT_FALSE(exists(job.result(r).pid));
+    }
+}
+
 struct Lines {
     std::mutex mutex;
     std::vector<std::string> lines;
@@ -238,10 +276,15 @@ TEST(PctxRows, P_60_half_a_million_lines) {
     ASSERT_EQ(pctx_wait(job.handle, -1), UJOIN_OK);
     console.end();
     const std::string text = read_file(job.result(0).stdout_path);
-    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 500'000);
-    EXPECT_EQ(text.substr(text.size() - 14), "0 line 499999\n");
-    const std::string shown = console.out();
-    EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 500'000);
+    std::string all;
+    std::string all_shown;
+    for (int i = 0; i < 500'000; i++) {
+        const std::string line = "0 line " + std::to_string(i) + "\n";
+        all += line;
+        all_shown += "[worker0]: " + line;
+    }
+    EXPECT_TRUE(text == all) << text.size() << " bytes of " << all.size();
+    EXPECT_TRUE(console.out() == all_shown) << console.out().size() << " bytes of " << all_shown.size();
 }
 
 TEST(PctxRows, P_65_only_chosen_ranks_on_the_console) {

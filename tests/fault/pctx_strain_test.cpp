@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Process contexts under strain: consoles that are slow by every policy, disks that are full, workers that cannot be killed,
 // and many runs of workers that do whatever they like.
+#include "harness/descriptors.hpp"
+#include "harness/launch.hpp"
 #include "harness/pctx_kit.hpp"
 #include "pctx/log_file.hpp"
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <pty.h>
 #include <random>
 #include <sys/resource.h>
@@ -176,69 +180,255 @@ TEST(PctxStrain, LAUNCHER_05_a_worker_that_cannot_be_killed_is_given_up) {
     }
 }
 
+// ------------------------------------------------------------------------------------------------------------- torture
+
+using Commands = std::vector<std::string>;
+
 /// What one worker of a torture run does; it ends by itself unless it says "forever".
-std::vector<std::string> whatever(std::mt19937 &random, const Folder &folder) {
-    const std::vector<std::vector<std::string>> deeds = {
+Commands whatever(std::mt19937 &random, const Folder &folder) {
+    const std::string pids = folder.file("pids");
+    const std::vector<Commands> deeds = {
         {"lines=200"},
         {"errlines=100", "lines=100"},
         {"out=no end"},
         {"longline=100000"},
         {"closeout", "sleep=5"},
-        {"child=plain," + folder.file("pids")},
-        {"child=setsid," + folder.file("pids")},
-        {"child=daemon," + folder.file("pids"), "lines=10"},
+        {"lines=20", "closeout", "forever"},
+        {"child=plain," + pids},
+        {"child=setsid," + pids},
+        {"child=daemon," + pids, "lines=10"},
+        {"child=plain," + pids, "child=setsid," + pids, "child=daemon," + pids, "child=group," + pids, "forever"},
         {"ignoreterm", "lines=50", "forever"},
         {"forever"},
         {"sleep=10", "exit=3"},
         {"die=9"},
-        {"die=11"},
+        {"errlines=300", "die=11"},
+        {"lines=300", "die=6"},
         {"stopself"},
         {"burst=20000"},
+        {"burst=100000", "errlines=100", "forever"}, // a flood
         {"record=the reason", "exit=1"},
     };
     return deeds[random() % deeds.size()];
 }
 
-/// 1,000 runs under --long. However the job ends: nobody is left, and the console has each line of each file once.
+/// All that a worker with these commands can write to a stream, before it ends.
+std::string written_by(const Commands &commands, int rank, int stream) {
+    std::string text;
+    for (const std::string &command : commands) {
+        const std::string name = command.substr(0, command.find('='));
+        const std::string value = command.substr(std::min(command.size(), command.find('=') + 1));
+        if (name == (stream == 1 ? "lines" : "errlines") || (stream == 1 && name == "burst"))
+            for (int i = 0; i < std::stoi(value); i++) text += std::to_string(rank) + " line " + std::to_string(i) + "\n";
+        if (stream == 1 && name == "out") text += value;
+        if (stream == 1 && name == "longline") text += std::string(std::stoul(value), 'x') + "\n";
+    }
+    return text;
+}
+
+/// The lines of a file, as the console cuts them.
+std::vector<std::string> console_form(const std::string &text) {
+    std::vector<std::string> lines;
+    for (const std::string &line : split_lines(text))
+        for (size_t at = 0; at == 0 || at < line.size(); at += 65536) lines.push_back(line.substr(at, 65536));
+    return lines;
+}
+
+/// What a console shows of each worker.
+std::map<std::string, std::vector<std::string>> by_worker(const std::string &console) {
+    std::map<std::string, std::vector<std::string>> shown;
+    for (const std::string &line : split_lines(console))
+        shown[line.substr(0, line.find(':'))].push_back(line.substr(std::min(line.size(), line.find(':') + 2)));
+    return shown;
+}
+
+/// Runs and the seed of the first; each run has the next one.
+struct Torture {
+    unsigned runs = std::getenv("UJOIN_TEST_LONG") ? 1000 : 25;
+    unsigned seed = std::random_device()();
+
+    Torture() {
+        if (const char *given = std::getenv("UJOIN_TEST_RUNS")) runs = static_cast<unsigned>(std::stoul(given));
+        if (const char *given = std::getenv("UJOIN_TEST_SEED")) seed = static_cast<unsigned>(std::stoul(given));
+        std::printf("UJOIN_TEST_SEED=%u UJOIN_TEST_RUNS=%u\n", seed, runs);
+    }
+};
+
+/// However the job ends: nobody is left, and the console has each line of each file once.
+void torture_one(std::mt19937 &random) {
+    Folder folder;
+    const std::string logs = folder.file("logs");
+    const harness::Descriptors before = harness::open_descriptors();
+    Capture console(folder);
+    const int workers = 1 + static_cast<int>(random() % 6);
+    Job job(workers);
+    job.spec.containment = random() % 2 ? UJOIN_CONTAINMENT_BEST : UJOIN_CONTAINMENT_GROUP;
+    job.spec.log_dir = logs.c_str();
+    job.spec.tee = UJOIN_STD_OUT;
+    job.spec.redirects = UJOIN_STD_ERR;
+    job.spec.grace_ms = 50;
+    job.spec.drain_ms = 500;
+    ASSERT_PCTX_OK(job.create());
+    std::vector<Commands> deeds;
+    for (int r = 0; r < workers; r++) {
+        deeds.push_back(whatever(random, folder));
+        job.set_commands(r, deeds.back());
+    }
+    ASSERT_PCTX_OK(pctx_start(job.handle));
+    if (pctx_wait(job.handle, static_cast<int64_t>(random() % 100)) == UJOIN_PENDING) {
+        const ujoin_status status = pctx_close(job.handle, 0, 50);
+        ASSERT_EQ(status, UJOIN_OK) << ujoin_last_error();
+    }
+    console.end();
+    auto shown = by_worker(console.out());
+    for (int r = 0; r < workers; r++) {
+        const ujoin_worker_result result = job.result(r);
+        EXPECT_FALSE(runs(result.pid));
+        const std::string out = read_file(result.stdout_path);
+        ASSERT_EQ(shown["[worker" + std::to_string(r) + "]"], console_form(out)) << "rank " << r;
+        const std::string all[] = {written_by(deeds[static_cast<size_t>(r)], r, 1),
+                                   written_by(deeds[static_cast<size_t>(r)], r, 2)};
+        const bool whole = !result.stopped && result.state == UJOIN_WORKER_EXITED;
+        EXPECT_EQ(out, whole ? all[0] : all[0].substr(0, out.size())) << "rank " << r;
+        const std::string err = read_file(result.stderr_path);
+        EXPECT_EQ(err, whole ? all[1] : all[1].substr(0, err.size())) << "rank " << r;
+    }
+    for (const pid_t pid : noted_pids(folder.file("pids"))) {
+        const bool left_session = job.spec.containment == UJOIN_CONTAINMENT_GROUP; // only a warden holds those
+        EXPECT_TRUE(left_session || !runs(pid)) << pid;
+        kill(pid, SIGKILL);
+    }
+    pctx_destroy(job.handle);
+    job.handle = nullptr;
+    EXPECT_EQ(harness::leaked_descriptors(before), "");
+}
+
 TEST(PctxStrain, torture) {
-    const int runs_wanted = std::getenv("UJOIN_TEST_LONG") ? 1000 : 25;
-    std::mt19937 random(4711); // NOLINT(cert-msc32-c,cert-msc51-cpp): the same runs each time
-    for (int i = 0; i < runs_wanted; i++) {
-        SCOPED_TRACE("run " + std::to_string(i));
-        Folder folder;
-        const std::string logs = folder.file("logs");
-        Capture console(folder);
-        const int workers = 1 + static_cast<int>(random() % 6);
-        Job job(workers);
-        job.spec.containment = random() % 2 ? UJOIN_CONTAINMENT_WARDEN : UJOIN_CONTAINMENT_GROUP;
-        job.spec.log_dir = logs.c_str();
-        job.spec.tee = UJOIN_STD_OUT;
-        job.spec.redirects = UJOIN_STD_ERR;
-        job.spec.grace_ms = 50;
-        job.spec.drain_ms = 500;
-        ASSERT_PCTX_OK(job.create());
-        for (int r = 0; r < workers; r++) job.set_commands(r, whatever(random, folder));
-        ASSERT_PCTX_OK(pctx_start(job.handle));
-        if (pctx_wait(job.handle, static_cast<int64_t>(random() % 100)) == UJOIN_PENDING) {
-            const ujoin_status status = pctx_close(job.handle, 0, 50);
-            ASSERT_EQ(status, UJOIN_OK) << ujoin_last_error();
+    const Torture plan;
+    for (unsigned i = 0; i < plan.runs && !HasFailure(); i++) {
+        SCOPED_TRACE("UJOIN_TEST_SEED=" + std::to_string(plan.seed + i) + " UJOIN_TEST_RUNS=1");
+        std::mt19937 random(plan.seed + i); // NOLINT(cert-msc32-c,cert-msc51-cpp): the seed is told
+        torture_one(random);
+    }
+}
+
+/// Processes that have this variable, alive.
+std::vector<pid_t> processes_with(const std::string &variable) {
+    std::vector<pid_t> found;
+    for (const auto &entry : std::filesystem::directory_iterator("/proc")) {
+        const std::string name = entry.path().filename().string();
+        if (name.find_first_not_of("0123456789") != std::string::npos || !runs(std::stoi(name))) continue;
+        const std::string environment = '\0' + read_file(entry.path().string() + "/environ");
+        if (environment.find('\0' + variable + '\0') != std::string::npos) found.push_back(std::stoi(name));
+    }
+    return found;
+}
+
+/// A launcher that is left alone, told to end, or killed in the middle of whatever its workers do.
+class TorturedLauncher {
+  public:
+    explicit TorturedLauncher(std::mt19937 &random)
+        : random_(random), workers_(1 + static_cast<int>(random() % 4)),
+          fate_(std::array{left_alone, told, told, killed, killed, killed}[random() % 6]) {}
+
+    void run() {
+        start();
+        std::this_thread::sleep_for(std::chrono::milliseconds(random_() % 300)); // any moment will do
+        if (fate_ == told) launcher_->signal(random_() % 2 ? SIGTERM : SIGINT);
+        if (fate_ == killed) launcher_->signal(SIGKILL);
+        const int status = launcher_->wait();
+        ASSERT_NE(status, -1) << "the launcher has not ended";
+        check_processes();
+        for (int r = 0; r < workers_; r++) check_files(r);
+        if (status != 1000 + SIGKILL) check_console(); // it may have ended before
+        check_folder();
+    }
+
+  private:
+    enum Fate { left_alone, told, killed };
+
+    static bool endless(const Commands &commands) { return commands.back() == "forever" || commands.back() == "stopself"; }
+    std::string mark() const { return "UJOIN_TORTURE=" + folder_.path.filename().string(); }
+    std::string log(int rank, const char *file) const {
+        return folder_.file("logs/run/attempt_0/" + std::to_string(rank) + "/" + file);
+    }
+
+    void start() {
+        const char *grades[] = {"warden", "best"};
+        std::vector<std::string> argv = {harness::built("bin/ujoin-run"),
+                                         "--nproc-per-node=" + std::to_string(workers_),
+                                         "--log-dir=" + folder_.file("logs"),
+                                         "--run-id=run",
+                                         "--role=worker",
+                                         "--tee=1",
+                                         "--redirects=2",
+                                         "--shutdown-timeout=0.05",
+                                         std::string("--containment=") + grades[random_() % 2],
+                                         helper()};
+        for (int r = 0; r < workers_; r++) {
+            do {
+                deeds_.resize(static_cast<size_t>(r));
+                deeds_.push_back(whatever(random_, folder_));
+            } while (fate_ == left_alone && endless(deeds_.back()));
+            const std::string rank = std::to_string(r);
+            for (const std::string &command : deeds_.back()) argv.push_back(rank + ":" + command);
+            argv.push_back(rank + ":touch=" + folder_.file("done." + rank)); // it has written all
         }
-        console.end();
-        std::map<std::string, std::vector<std::string>> shown;
-        for (const std::string &line : split_lines(console.out()))
-            shown[line.substr(0, line.find(':'))].push_back(line.substr(std::min(line.size(), line.find(':') + 2)));
-        for (int r = 0; r < workers; r++) {
-            EXPECT_FALSE(runs(job.result(r).pid));
-            std::vector<std::string> lines; // as the console cuts them
-            for (const std::string &line : split_lines(read_file(job.result(r).stdout_path)))
-                for (size_t at = 0; at == 0 || at < line.size(); at += 65536) lines.push_back(line.substr(at, 65536));
-            ASSERT_EQ(shown["[worker" + std::to_string(r) + "]"], lines) << "rank " << r;
+        launcher_.emplace(argv, harness::Launch::Variables{{"UJOIN_TORTURE", folder_.path.filename().string()},
+                                                           {"TMPDIR", folder_.path.string()},
+                                                           {"NO_COLOR", "1"}});
+    }
+
+    /// The warden ends all within a second.
+    void check_processes() const {
+        std::vector<pid_t> left;
+        EXPECT_TRUE(eventually([&] { return (left = processes_with(mark())).empty(); }, 1000))
+            << left.size() << " are left";
+        for (const pid_t pid : left) kill(pid, SIGKILL);
+    }
+
+    /// What is there is an unbroken beginning, and the file that the worker itself wrote is complete.
+    void check_files(int rank) const {
+        const Commands &deeds = deeds_[static_cast<size_t>(rank)];
+        const std::string all[] = {written_by(deeds, rank, 1), written_by(deeds, rank, 2)};
+        const std::string out = read_file(log(rank, "stdout.log"));
+        const std::string err = read_file(log(rank, "stderr.log"));
+        EXPECT_EQ(out, all[0].substr(0, out.size())) << "rank " << rank;
+        EXPECT_EQ(err, all[1].substr(0, err.size())) << "rank " << rank;
+        if (std::filesystem::exists(folder_.file("done." + std::to_string(rank)))) {
+            EXPECT_EQ(err, all[1]) << "rank " << rank;
         }
-        for (const pid_t pid : noted_pids(folder.file("pids"))) {
-            const bool left_session = job.spec.containment == UJOIN_CONTAINMENT_GROUP; // only a warden holds those
-            EXPECT_TRUE(left_session || !runs(pid)) << pid;
-            kill(pid, SIGKILL);
+    }
+
+    void check_console() const {
+        auto shown = by_worker(launcher_->out());
+        for (int r = 0; r < workers_; r++)
+            EXPECT_EQ(shown["[worker" + std::to_string(r) + "]"], console_form(read_file(log(r, "stdout.log"))))
+                << "rank " << r;
+    }
+
+    /// No temporary file beside those that were asked for.
+    void check_folder() const {
+        for (const auto &entry : std::filesystem::directory_iterator(folder_.path)) {
+            const std::string name = entry.path().filename().string();
+            EXPECT_TRUE(name == "logs" || name == "pids" || name.rfind("done.", 0) == 0) << name;
         }
+    }
+
+    std::mt19937 &random_;
+    const int workers_;
+    const Fate fate_;
+    Folder folder_;
+    std::vector<Commands> deeds_;
+    std::optional<harness::Launch> launcher_;
+};
+
+TEST(PctxStrain, torture_of_launchers) {
+    const Torture plan;
+    for (unsigned i = 0; i < plan.runs && !HasFailure(); i++) {
+        SCOPED_TRACE("UJOIN_TEST_SEED=" + std::to_string(plan.seed + i) + " UJOIN_TEST_RUNS=1");
+        std::mt19937 random(plan.seed + i); // NOLINT(cert-msc32-c,cert-msc51-cpp): the seed is told
+        TorturedLauncher(random).run();
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A launcher for the tests of process contexts: pctx_launcher group|warden NPROCS PROGRAM ARGS...
+/* A launcher for the tests of process contexts: pctx_launcher group|warden|cgroup NPROCS PROGRAM ARGS...
  * Starts the workers, writes "started" and waits for their end. */
 #include "ujoin.h"
 #include <stdio.h>
@@ -14,7 +14,9 @@ int main(int argc, char **argv) {
     int32_t r;
     if (argc < 4) return 2;
     spec.size = sizeof spec;
-    spec.containment = strcmp(argv[1], "warden") == 0 ? UJOIN_CONTAINMENT_WARDEN : UJOIN_CONTAINMENT_GROUP;
+    spec.containment = strcmp(argv[1], "warden") == 0   ? UJOIN_CONTAINMENT_WARDEN
+                       : strcmp(argv[1], "cgroup") == 0 ? UJOIN_CONTAINMENT_CGROUP
+                                                        : UJOIN_CONTAINMENT_GROUP;
     spec.nprocs = atoi(argv[2]);
     spec.program = argv[3];
     spec.args = (const char *const *)(argv + 4);

@@ -95,6 +95,26 @@ static void leave_child(const char *kind, const char *path) {
     close(ready[0]);
 }
 
+/* A process that is another one every moment: each makes the next and exits. Whoever kills one has missed it. */
+static void comet(const char *path) {
+    if (fork() != 0) return;
+    note_pid(path);
+    for (time_t end = time(NULL) + 60; time(NULL) < end;) {
+        pid_t next = fork();
+        if (next > 0) _exit(0);
+        if (next == 0) setsid();
+    }
+    _exit(0);
+}
+
+/* All that comes from a descriptor, to stdout. */
+static void copy_descriptor(int fd) {
+    char buffer[4096];
+    ssize_t got;
+    while ((got = read(fd, buffer, sizeof buffer)) > 0) write_all(1, buffer, (size_t)got);
+    if (got < 0) printf("descriptor %d: %s\n", fd, strerror(errno)), fflush(stdout);
+}
+
 static void lines(const char *count, int fd) {
     long n = strtol(count, NULL, 10);
     char line[64];
@@ -238,6 +258,10 @@ static void run(const char *command) {
         finish_on_term(value);
     else if ((value = after(command, "getenv")))
         printf("%s=%s\n", value, getenv(value) ? getenv(value) : "(unset)"), fflush(stdout);
+    else if ((value = after(command, "comet")))
+        comet(value);
+    else if ((value = after(command, "fdread")))
+        copy_descriptor(atoi(value));
     else if (sscanf(command, "child=%15[^,],%1023s", kind, path) == 2)
         leave_child(kind, path);
     else if (strcmp(command, "ignoreterm") == 0)

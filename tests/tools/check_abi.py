@@ -17,7 +17,8 @@ from results import ROOT, table  # noqa: E402
 
 LAYOUT = ROOT / "tests" / "abi" / "layout.txt"
 DEFAULTS = ROOT / "tests" / "abi" / "zero_defaults.tsv"
-INPUTS = ("ujoin_hooks", "ujoin_worker", "ujoin_param", "ujoin_buffer", "ujoin_const_buffer", "ujoin_item", "ujoin_hyper", "ujoin_op")
+INPUTS = ("ujoin_hooks", "ujoin_worker", "ujoin_param", "ujoin_buffer", "ujoin_const_buffer", "ujoin_item", "ujoin_hyper",
+          "ujoin_op", "ujoin_worker_fd")
 
 
 def generator():
@@ -70,7 +71,7 @@ def check_defaults():
 def check_sizes_first():
     problems = []
     for name, fields in header.structs().items():
-        fixed = name in ("ujoin_buffer", "ujoin_const_buffer", "ujoin_hyper", "ujoin_param")
+        fixed = name in ("ujoin_buffer", "ujoin_const_buffer", "ujoin_hyper", "ujoin_param", "ujoin_worker_fd")
         if fixed == (fields[0] == "size"):
             problems.append(f"{name} {'keeps its size for ever and has no field `size`' if fixed else 'must begin with size_t size'}")
     tap.report("abi.size_comes_first", problems)

@@ -310,6 +310,8 @@ TEST(PctxError, E_43_a_place_for_errors_that_is_gone) {
     EXPECT_EQ(pctx_record(bad, nullptr), UJOIN_E_INVALID) << "its own error counts";
     EXPECT_NE(std::string(ujoin_last_error()).find("wrong shape"), std::string::npos);
     ASSERT_EQ(warnings.lines.size(), 1U);
+    EXPECT_NE(warnings.lines[0].find("gone/error.json"), std::string::npos) << warnings.lines[0];
+    EXPECT_FALSE(std::filesystem::exists(own.folder.file("gone")));
 }
 
 TEST(PctxError, last_lines_of_stderr_where_there_is_no_file) {

@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from conftest import DEADLINE, run_python
 
 import ujoin
-from ujoin import Binding, PContext, Std, Stdin, start_processes
+from ujoin import Binding, Containment, PContext, Std, Stdin, WorkerState, start_processes
 
 
 def output_of(job: PContext) -> str:
@@ -63,6 +64,72 @@ def test_limits_and_umask(tmp_path: pathlib.Path) -> None:
         job = shell(tmp_path, "true")
         with pytest.raises(ujoin.InvalidError, match=next(iter(wrong))):
             job.set_worker(limits=wrong)
+
+
+def test_descriptors_that_workers_inherit(tmp_path: pathlib.Path) -> None:
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as from_pipe, (tmp_path / "file").open("w+b") as file:
+        os.write(write, b"through a pipe")
+        os.close(write)
+        file.write(b"a file")
+        file.flush()
+        file.seek(0)
+        job = shell(tmp_path, "ls /proc/self/fd; cat <&7", containment="warden")
+        job.set_worker(pass_fds={7: from_pipe.fileno()})
+        assert output_of(job).split("\n") == ["0", "1", "2", "3", "7", "through a pipe"]  # 3 is the directory that ls reads
+        job = shell(tmp_path, f"cat /proc/self/fd/{file.fileno()}")
+        job.set_worker(pass_fds=[file.fileno()])
+        assert output_of(job) == "a file"
+    for wrong, text in (([2], "standard streams"), ({5: -1}, "from is -1"), ({-2: 0}, "to is -2")):
+        job = shell(tmp_path, "true")
+        with pytest.raises(ujoin.InvalidError, match=text):
+            job.set_worker(pass_fds=wrong)
+    job = shell(tmp_path, "true")
+    job.set_worker(pass_fds={9: 700})
+    with pytest.raises(ujoin.InvalidError, match=r"descriptor 700 .* is not open"):
+        job.start()
+
+
+def read_descriptor(number: int) -> str:
+    return os.read(number, 100).decode()
+
+
+def test_descriptors_of_python_functions() -> None:
+    read, write = os.pipe()
+    with os.fdopen(read), os.fdopen(write, "w") as text:
+        text.write("for the function")
+        text.flush()
+        job = PContext("job", read_descriptor, args=(3,))
+        job.set_worker(0, pass_fds={3: read})
+        job.start()
+        result = job.wait(timeout=DEADLINE)
+        assert result is not None
+        assert result.check().return_values == {0: "for the function"}
+
+
+def test_containment_by_the_best_that_is_possible(tmp_path: pathlib.Path) -> None:
+    job = shell(tmp_path, "echo held", containment="best")
+    assert output_of(job) == "held\n"
+    assert job.result(0).containment in (Containment.CGROUP, Containment.WARDEN)
+
+
+def test_children_of_the_program_are_its_own() -> None:
+    """subprocess and os.waitpid get every status of theirs, and none of a worker's."""
+    for containment in (Containment.GROUP, Containment.WARDEN):
+        job = PContext("job", "/bin/sh", nprocs=3, args=["-c", "sleep 0.${local_rank}; exit 0"], containment=containment)
+        job.start()
+        for code in range(20):
+            with subprocess.Popen(["/bin/sh", "-c", f"exit {code}"]) as beside:
+                assert subprocess.run(["/bin/sh", "-c", f"exit {code + 30}"], check=False).returncode == code + 30
+                assert beside.wait(timeout=DEADLINE) == code
+            pid = os.posix_spawn("/bin/sh", ["sh", "-c", f"exit {code + 60}"], {})
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code + 60
+        result = job.wait(timeout=DEADLINE)
+        assert result is not None
+        result.check()
+        assert [job.result(rank).state for rank in range(3)] == [WorkerState.EXITED] * 3
+        with pytest.raises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
 
 
 def test_placement(tmp_path: pathlib.Path) -> None:

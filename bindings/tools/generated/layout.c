@@ -466,6 +466,11 @@ static void print_ujoin_pctx_spec(void) {
     FIELD(ujoin_pctx_spec, rotate_keep);
     FIELD(ujoin_pctx_spec, status_line);
 }
+static void print_ujoin_worker_fd(void) {
+    TYPE("ujoin_worker_fd", ujoin_worker_fd);
+    FIELD(ujoin_worker_fd, from);
+    FIELD(ujoin_worker_fd, to);
+}
 static void print_ujoin_worker(void) {
     TYPE("ujoin_worker", ujoin_worker);
     FIELD(ujoin_worker, size);
@@ -488,6 +493,8 @@ static void print_ujoin_worker(void) {
     FIELD(ujoin_worker, umask_set);
     FIELD(ujoin_worker, umask);
     FIELD(ujoin_worker, reserved);
+    FIELD(ujoin_worker, fds);
+    FIELD(ujoin_worker, fd_count);
 }
 static void print_ujoin_worker_state(void) {
     TYPE("ujoin_worker_state", ujoin_worker_state);
@@ -709,6 +716,8 @@ static void print_ujoin_start_method_value(void) {
 static void print_ujoin_containment_value(void) {
     VALUE(UJOIN_CONTAINMENT_GROUP);
     VALUE(UJOIN_CONTAINMENT_WARDEN);
+    VALUE(UJOIN_CONTAINMENT_CGROUP);
+    VALUE(UJOIN_CONTAINMENT_BEST);
 }
 static void print_ujoin_console_policy_value(void) {
     VALUE(UJOIN_CONSOLE_BLOCK);
@@ -794,6 +803,7 @@ int main(void) {
     print_ujoin_binding();
     print_ujoin_output_fn();
     print_ujoin_pctx_spec();
+    print_ujoin_worker_fd();
     print_ujoin_worker();
     print_ujoin_worker_state();
     print_ujoin_worker_result();

@@ -155,7 +155,9 @@ Job make_job(const Options &options, const Place &place, int attempt) {
     spec.first_rank = place.first_rank;
     spec.restart_count = attempt;
     spec.start_method = options.start_method == "forkserver" ? UJOIN_START_FORKSERVER : UJOIN_START_SPAWN;
-    spec.containment = UJOIN_CONTAINMENT_WARDEN;
+    spec.containment = options.containment == "cgroup" ? UJOIN_CONTAINMENT_CGROUP
+                       : options.containment == "best" ? UJOIN_CONTAINMENT_BEST
+                                                       : UJOIN_CONTAINMENT_WARDEN;
     spec.console = options.console == "drop"    ? UJOIN_CONSOLE_DROP
                    : options.console == "spill" ? UJOIN_CONSOLE_SPILL
                                                 : UJOIN_CONSOLE_BLOCK;

@@ -188,6 +188,7 @@ void check_words(const Options &options) {
     one_of(options.start_method, "--start-method", {"spawn", "fork", "forkserver"});
     one_of(options.console, "--console", {"block", "drop", "spill"});
     one_of(options.status_line, "--status-line", {"auto", "off"});
+    one_of(options.containment, "--containment", {"warden", "cgroup", "best"});
     one_of(options.numa_binding.empty() ? "none" : options.numa_binding, "--numa-binding",
            {"none", "spread", "compact", "node", "socket", "exclusive", "core-complex"});
     one_of(options.logs_specs.empty() ? "default" : options.logs_specs, "--logs-specs", {"default"});
@@ -316,6 +317,10 @@ void add_options(CLI::App &app, Options &options) {
     value_option(app, "--event-log-handler", options.event_log_handler, "null, or console: ends of workers on stderr");
     value_option(app, "--console", options.console,
                  "a console that is too slow: block the workers, drop lines, or spill them");
+    value_option(
+        app, "--containment", options.containment,
+        "what holds workers and their descendants: warden, cgroup (version 2, where this user may make one), or best "
+        "(cgroup if possible)");
     value_option(app, "--rotate-bytes", options.rotate_bytes, "begin a new log file at this size");
     value_option(app, "--status-line", options.status_line,
                  "auto (the terminal's last line, where output goes through -r or -t) or off");

@@ -51,6 +51,7 @@ struct Options {
     std::string numa_binding;
     std::string console = "block";
     std::string status_line = "auto";
+    std::string containment = "warden";
     std::string json;
     std::string completion;
     std::string function; ///< library.so:symbol instead of a program

@@ -937,7 +937,7 @@ ujoin_status PctxSetEnv(ujoin_pctx *pctx, int rank, const char *name, const char
 ujoin_status PctxSetWorker(ujoin_pctx *pctx, int rank, const void *texts, const void *args, size_t arg_count,
                            const void *facts, const void *input, size_t input_size, const void *stdin_data,
                            size_t stdin_size, const void *cpus, size_t cpu_count, const void *limit_names,
-                           const void *limit_values, size_t limit_count) {
+                           const void *limit_values, size_t limit_count, const void *fds, size_t fd_count) {
     const int64_t *f = facts;
     const char **text = split(texts, 3), **list = split(args, arg_count);
     ujoin_hyper *limits = hypers(limit_names, limit_values, limit_count);
@@ -957,6 +957,8 @@ ujoin_status PctxSetWorker(ujoin_pctx *pctx, int rank, const void *texts, const 
                                .cpu_count = cpu_count,
                                .limits = limits,
                                .limit_count = limit_count,
+                               .fds = fds, /* from, to: pairs of int32_t, as the struct has them */
+                               .fd_count = fd_count,
                                .redirects = (ujoin_std)f[0],
                                .tee = (ujoin_std)f[1],
                                .stdin_from = (ujoin_stdin)f[2],
@@ -2412,7 +2414,7 @@ long long _wrap_PctxSetEnv_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, _gos
 }
 
 
-long long _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, void *_swig_go_2, void *_swig_go_3, long long _swig_go_4, void *_swig_go_5, void *_swig_go_6, long long _swig_go_7, void *_swig_go_8, long long _swig_go_9, void *_swig_go_10, long long _swig_go_11, void *_swig_go_12, void *_swig_go_13, long long _swig_go_14) {
+long long _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, void *_swig_go_2, void *_swig_go_3, long long _swig_go_4, void *_swig_go_5, void *_swig_go_6, long long _swig_go_7, void *_swig_go_8, long long _swig_go_9, void *_swig_go_10, long long _swig_go_11, void *_swig_go_12, void *_swig_go_13, long long _swig_go_14, void *_swig_go_15, long long _swig_go_16) {
   ujoin_pctx *arg1 = 0 ;
   int arg2 ;
   void *arg3 = 0 ;
@@ -2428,6 +2430,8 @@ long long _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, v
   void *arg13 = 0 ;
   void *arg14 = 0 ;
   size_t arg15 ;
+  void *arg16 = 0 ;
+  size_t arg17 ;
   ujoin_status result;
   long long _swig_go_result;
   
@@ -2446,8 +2450,10 @@ long long _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, v
   arg13 = *(void **)&_swig_go_12; 
   arg14 = *(void **)&_swig_go_13; 
   arg15 = (size_t)_swig_go_14; 
+  arg16 = *(void **)&_swig_go_15; 
+  arg17 = (size_t)_swig_go_16; 
   
-  result = (ujoin_status)PctxSetWorker(arg1,arg2,(void const *)arg3,(void const *)arg4,arg5,(void const *)arg6,(void const *)arg7,arg8,(void const *)arg9,arg10,(void const *)arg11,arg12,(void const *)arg13,(void const *)arg14,arg15);
+  result = (ujoin_status)PctxSetWorker(arg1,arg2,(void const *)arg3,(void const *)arg4,arg5,(void const *)arg6,(void const *)arg7,arg8,(void const *)arg9,arg10,(void const *)arg11,arg12,(void const *)arg13,(void const *)arg14,arg15,(void const *)arg16,arg17);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }

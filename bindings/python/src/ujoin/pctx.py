@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal as signals
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -300,13 +300,16 @@ class PContext:
         cpus: Sequence[int] | None = None,
         limits: Mapping[str, float] | None = None,
         umask: int | None = None,
+        pass_fds: Iterable[int] | Mapping[int, int] | None = None,
     ) -> None:
         """Gives one worker, or all, what is not None: a program, arguments, a working directory, streams. Before the
         start.
 
         `stdin`: bytes, the path of a file, or `Stdin`; by default nothing. `cpus`: processors, with `Binding.LIST`; memory
         comes from their nodes. `limits`: resource limits by name, such as {"nofile": 4096, "core": 0}; `math.inf` =
-        unlimited. `input`: for a registered function.
+        unlimited. `input`: for a registered function. `pass_fds`: descriptors of this process that the worker inherits,
+        under the same numbers, or as {number in the worker: descriptor here}; 3 or more, and open at the start. Every other
+        one is closed in it.
         """
         if stdin is not None and self._has_stdin:
             raise UnsupportedError(
@@ -315,7 +318,7 @@ class PContext:
             )
         self._set_worker(
             rank, program=program, args=args, directory=directory, redirects=redirects, tee=tee, input=input, stdin=stdin,
-            cpus=cpus, limits=limits, umask=umask,
+            cpus=cpus, limits=limits, umask=umask, pass_fds=pass_fds,
         )  # fmt: skip
 
     def _set_worker(
@@ -332,6 +335,7 @@ class PContext:
         cpus: Sequence[int] | None = None,
         limits: Mapping[str, float] | None = None,
         umask: int | None = None,
+        pass_fds: Iterable[int] | Mapping[int, int] | None = None,
     ) -> None:
         data, path, source = _stdin(stdin)
         _ujoin.pctx_set_worker(
@@ -349,6 +353,7 @@ class PContext:
             -1 if umask is None else umask,
             0 if redirects is None else redirects | _ujoin.UJOIN_STD_SET,
             0 if tee is None else tee | _ujoin.UJOIN_STD_SET,
+            None if pass_fds is None else _descriptors(pass_fds),
         )
 
     def start(self) -> None:
@@ -497,6 +502,12 @@ def _on_output(output: Callable[[int, Std, bytes], None]) -> Callable[[int, int,
         output(rank, Std(stream), data)
 
     return run
+
+
+def _descriptors(given: Iterable[int] | Mapping[int, int]) -> list[int]:
+    """Descriptor here, number in the worker, and so on."""
+    pairs = ((here, there) for there, here in given.items()) if isinstance(given, Mapping) else ((fd, fd) for fd in given)
+    return [number for pair in pairs for number in pair]
 
 
 def _stdin(given: Any) -> tuple[bytes | None, bytes | None, int]:

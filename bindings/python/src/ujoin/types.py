@@ -220,7 +220,13 @@ class Containment(enum.IntEnum):
     """How workers and their descendants are held."""
 
     GROUP = _ujoin.UJOIN_CONTAINMENT_GROUP
+    """session and process group"""
     WARDEN = _ujoin.UJOIN_CONTAINMENT_WARDEN
+    """a helper process outlives this one and ends all, also if this one is killed"""
+    CGROUP = _ujoin.UJOIN_CONTAINMENT_CGROUP
+    """the same, and all are in a cgroup of their own, which is killed as one; `SystemError` where none can be made"""
+    BEST = _ujoin.UJOIN_CONTAINMENT_BEST
+    """a cgroup where one can be made, else a warden"""
 
 
 class StartMethod(enum.IntEnum):

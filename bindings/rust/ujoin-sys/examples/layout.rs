@@ -65,17 +65,6 @@ fn main() {
     field("ujoin_param.flags", offset_of!(ujoin_param, flags), |s: &ujoin_param| &s.flags);
     field("ujoin_param.reserved", offset_of!(ujoin_param, reserved), |s: &ujoin_param| &s.reserved);
     kind::<ujoin_reduce>("ujoin_reduce");
-    kind::<ujoin_op_kind>("ujoin_op_kind");
-    kind::<ujoin_op>("ujoin_op");
-    field("ujoin_op.size", offset_of!(ujoin_op, size), |s: &ujoin_op| &s.size);
-    field("ujoin_op.kind", offset_of!(ujoin_op, kind), |s: &ujoin_op| &s.kind);
-    field("ujoin_op.reduce", offset_of!(ujoin_op, reduce), |s: &ujoin_op| &s.reduce);
-    field("ujoin_op.peer", offset_of!(ujoin_op, peer), |s: &ujoin_op| &s.peer);
-    field("ujoin_op.reserved", offset_of!(ujoin_op, reserved), |s: &ujoin_op| &s.reserved);
-    field("ujoin_op.send", offset_of!(ujoin_op, send), |s: &ujoin_op| &s.send);
-    field("ujoin_op.recv", offset_of!(ujoin_op, recv), |s: &ujoin_op| &s.recv);
-    field("ujoin_op.send_counts", offset_of!(ujoin_op, send_counts), |s: &ujoin_op| &s.send_counts);
-    field("ujoin_op.recv_counts", offset_of!(ujoin_op, recv_counts), |s: &ujoin_op| &s.recv_counts);
     kind::<ujoin_op_options>("ujoin_op_options");
     field("ujoin_op_options.size", offset_of!(ujoin_op_options, size), |s: &ujoin_op_options| &s.size);
     field("ujoin_op_options.timeout_ms", offset_of!(ujoin_op_options, timeout_ms), |s: &ujoin_op_options| {
@@ -584,9 +573,10 @@ fn main() {
     field("ujoin_pctx_spec.rotate_keep", offset_of!(ujoin_pctx_spec, rotate_keep), |s: &ujoin_pctx_spec| {
         &s.rotate_keep
     });
-    field("ujoin_pctx_spec.status_line", offset_of!(ujoin_pctx_spec, status_line), |s: &ujoin_pctx_spec| {
-        &s.status_line
-    });
+    field("ujoin_pctx_spec.reserved", offset_of!(ujoin_pctx_spec, reserved), |s: &ujoin_pctx_spec| &s.reserved);
+    kind::<ujoin_worker_fd>("ujoin_worker_fd");
+    field("ujoin_worker_fd.from", offset_of!(ujoin_worker_fd, from), |s: &ujoin_worker_fd| &s.from);
+    field("ujoin_worker_fd.to", offset_of!(ujoin_worker_fd, to), |s: &ujoin_worker_fd| &s.to);
     kind::<ujoin_worker>("ujoin_worker");
     field("ujoin_worker.size", offset_of!(ujoin_worker, size), |s: &ujoin_worker| &s.size);
     field("ujoin_worker.program", offset_of!(ujoin_worker, program), |s: &ujoin_worker| &s.program);
@@ -608,6 +598,8 @@ fn main() {
     field("ujoin_worker.umask_set", offset_of!(ujoin_worker, umask_set), |s: &ujoin_worker| &s.umask_set);
     field("ujoin_worker.umask", offset_of!(ujoin_worker, umask), |s: &ujoin_worker| &s.umask);
     field("ujoin_worker.reserved", offset_of!(ujoin_worker, reserved), |s: &ujoin_worker| &s.reserved);
+    field("ujoin_worker.fds", offset_of!(ujoin_worker, fds), |s: &ujoin_worker| &s.fds);
+    field("ujoin_worker.fd_count", offset_of!(ujoin_worker, fd_count), |s: &ujoin_worker| &s.fd_count);
     kind::<ujoin_worker_state>("ujoin_worker_state");
     kind::<ujoin_worker_result>("ujoin_worker_result");
     field("ujoin_worker_result.size", offset_of!(ujoin_worker_result, size), |s: &ujoin_worker_result| &s.size);
@@ -686,64 +678,6 @@ fn main() {
     field("ujoin_worker_result.error_path", offset_of!(ujoin_worker_result, error_path), |s: &ujoin_worker_result| {
         &s.error_path
     });
-    kind::<ujoin_worker_health>("ujoin_worker_health");
-    field("ujoin_worker_health.size", offset_of!(ujoin_worker_health, size), |s: &ujoin_worker_health| &s.size);
-    field("ujoin_worker_health.sequence", offset_of!(ujoin_worker_health, sequence), |s: &ujoin_worker_health| {
-        &s.sequence
-    });
-    field("ujoin_worker_health.round", offset_of!(ujoin_worker_health, round), |s: &ujoin_worker_health| &s.round);
-    field("ujoin_worker_health.since_ns", offset_of!(ujoin_worker_health, since_ns), |s: &ujoin_worker_health| {
-        &s.since_ns
-    });
-    field(
-        "ujoin_worker_health.last_output_ns",
-        offset_of!(ujoin_worker_health, last_output_ns),
-        |s: &ujoin_worker_health| &s.last_output_ns,
-    );
-    field("ujoin_worker_health.missing", offset_of!(ujoin_worker_health, missing), |s: &ujoin_worker_health| {
-        &s.missing
-    });
-    field(
-        "ujoin_worker_health.missing_count",
-        offset_of!(ujoin_worker_health, missing_count),
-        |s: &ujoin_worker_health| &s.missing_count,
-    );
-    field("ujoin_worker_health.operation", offset_of!(ujoin_worker_health, operation), |s: &ujoin_worker_health| {
-        &s.operation
-    });
-    field(
-        "ujoin_worker_health.waiting_for",
-        offset_of!(ujoin_worker_health, waiting_for),
-        |s: &ujoin_worker_health| &s.waiting_for,
-    );
-    field("ujoin_worker_health.group", offset_of!(ujoin_worker_health, group), |s: &ujoin_worker_health| &s.group);
-    field("ujoin_worker_health.text", offset_of!(ujoin_worker_health, text), |s: &ujoin_worker_health| &s.text);
-    field("ujoin_worker_health.state", offset_of!(ujoin_worker_health, state), |s: &ujoin_worker_health| &s.state);
-    field("ujoin_worker_health.rank", offset_of!(ujoin_worker_health, rank), |s: &ujoin_worker_health| &s.rank);
-    field("ujoin_worker_health.pid", offset_of!(ujoin_worker_health, pid), |s: &ujoin_worker_health| &s.pid);
-    field("ujoin_worker_health.group_pid", offset_of!(ujoin_worker_health, group_pid), |s: &ujoin_worker_health| {
-        &s.group_pid
-    });
-    field("ujoin_worker_health.group_rank", offset_of!(ujoin_worker_health, group_rank), |s: &ujoin_worker_health| {
-        &s.group_rank
-    });
-    field("ujoin_worker_health.group_size", offset_of!(ujoin_worker_health, group_size), |s: &ujoin_worker_health| {
-        &s.group_size
-    });
-    field("ujoin_worker_health.groups", offset_of!(ujoin_worker_health, groups), |s: &ujoin_worker_health| &s.groups);
-    field(
-        "ujoin_worker_health.in_operation",
-        offset_of!(ujoin_worker_health, in_operation),
-        |s: &ujoin_worker_health| &s.in_operation,
-    );
-    field("ujoin_worker_health.in_context", offset_of!(ujoin_worker_health, in_context), |s: &ujoin_worker_health| {
-        &s.in_context
-    });
-    field("ujoin_worker_health.joined", offset_of!(ujoin_worker_health, joined), |s: &ujoin_worker_health| &s.joined);
-    field("ujoin_worker_health.broken", offset_of!(ujoin_worker_health, broken), |s: &ujoin_worker_health| &s.broken);
-    field("ujoin_worker_health.reserved", offset_of!(ujoin_worker_health, reserved), |s: &ujoin_worker_health| {
-        &s.reserved
-    });
     kind::<ujoin_worker_args>("ujoin_worker_args");
     field("ujoin_worker_args.size", offset_of!(ujoin_worker_args, size), |s: &ujoin_worker_args| &s.size);
     field("ujoin_worker_args.args", offset_of!(ujoin_worker_args, args), |s: &ujoin_worker_args| &s.args);
@@ -801,18 +735,6 @@ fn main() {
     println!("value UJOIN_AVG {}", UJOIN_AVG);
     println!("value UJOIN_MIN {}", UJOIN_MIN);
     println!("value UJOIN_MAX {}", UJOIN_MAX);
-    println!("value UJOIN_PROD {}", UJOIN_PROD);
-    println!("value UJOIN_OP_BARRIER {}", UJOIN_OP_BARRIER);
-    println!("value UJOIN_OP_ALL_REDUCE {}", UJOIN_OP_ALL_REDUCE);
-    println!("value UJOIN_OP_REDUCE {}", UJOIN_OP_REDUCE);
-    println!("value UJOIN_OP_BROADCAST {}", UJOIN_OP_BROADCAST);
-    println!("value UJOIN_OP_ALL_GATHER {}", UJOIN_OP_ALL_GATHER);
-    println!("value UJOIN_OP_GATHER {}", UJOIN_OP_GATHER);
-    println!("value UJOIN_OP_SCATTER {}", UJOIN_OP_SCATTER);
-    println!("value UJOIN_OP_REDUCE_SCATTER {}", UJOIN_OP_REDUCE_SCATTER);
-    println!("value UJOIN_OP_ALL_TO_ALL {}", UJOIN_OP_ALL_TO_ALL);
-    println!("value UJOIN_OP_SEND {}", UJOIN_OP_SEND);
-    println!("value UJOIN_OP_RECV {}", UJOIN_OP_RECV);
     println!("value UJOIN_DIVISION_INITIAL {}", UJOIN_DIVISION_INITIAL);
     println!("value UJOIN_DIVISION_ACTIVE {}", UJOIN_DIVISION_ACTIVE);
     println!("value UJOIN_DIVISION_SAMPLES {}", UJOIN_DIVISION_SAMPLES);
@@ -863,6 +785,8 @@ fn main() {
     println!("value UJOIN_START_FORKSERVER {}", UJOIN_START_FORKSERVER);
     println!("value UJOIN_CONTAINMENT_GROUP {}", UJOIN_CONTAINMENT_GROUP);
     println!("value UJOIN_CONTAINMENT_WARDEN {}", UJOIN_CONTAINMENT_WARDEN);
+    println!("value UJOIN_CONTAINMENT_CGROUP {}", UJOIN_CONTAINMENT_CGROUP);
+    println!("value UJOIN_CONTAINMENT_BEST {}", UJOIN_CONTAINMENT_BEST);
     println!("value UJOIN_CONSOLE_BLOCK {}", UJOIN_CONSOLE_BLOCK);
     println!("value UJOIN_CONSOLE_DROP {}", UJOIN_CONSOLE_DROP);
     println!("value UJOIN_CONSOLE_SPILL {}", UJOIN_CONSOLE_SPILL);

@@ -190,6 +190,7 @@ pub const UJOIN_F16: ujoin_dtype = 3;
 pub const UJOIN_BF16: ujoin_dtype = 4;
 pub const UJOIN_I32: ujoin_dtype = 5;
 pub const UJOIN_I64: ujoin_dtype = 6;
+/// broadcast and all_gather only: bytes are not summed
 pub const UJOIN_U8: ujoin_dtype = 7;
 
 /// Where memory lies.
@@ -323,8 +324,7 @@ impl Default for ujoin_param {
     }
 }
 
-/// Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow (of integers: toward zero);
-/// min and max propagate NaN; sums and products of integers wrap.
+/// Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow; min and max propagate NaN.
 pub type ujoin_reduce = i32;
 
 // enum ujoin_reduce_value
@@ -332,77 +332,6 @@ pub const UJOIN_SUM: ujoin_reduce = 1;
 pub const UJOIN_AVG: ujoin_reduce = 2;
 pub const UJOIN_MIN: ujoin_reduce = 3;
 pub const UJOIN_MAX: ujoin_reduce = 4;
-pub const UJOIN_PROD: ujoin_reduce = 5;
-
-/// Kinds of operations. n = elements, W = size of the group; in parentheses what a rank sends -> what it
-/// receives.
-pub type ujoin_op_kind = i32;
-
-// enum ujoin_op_kind_value
-pub const UJOIN_OP_BARRIER: ujoin_op_kind = 1;
-/// (n -> n)
-pub const UJOIN_OP_ALL_REDUCE: ujoin_op_kind = 2;
-/// (n -> n at the root) in rank order; elsewhere recv is not written
-pub const UJOIN_OP_REDUCE: ujoin_op_kind = 3;
-/// (n at the root -> n): the root gives send or recv, the others recv
-pub const UJOIN_OP_BROADCAST: ujoin_op_kind = 4;
-/// (n -> W n, by rank), or recv_counts, the same on every rank
-pub const UJOIN_OP_ALL_GATHER: ujoin_op_kind = 5;
-/// (n -> W n at the root), or its recv_counts
-pub const UJOIN_OP_GATHER: ujoin_op_kind = 6;
-/// (W n at the root, or its send_counts -> n)
-pub const UJOIN_OP_SCATTER: ujoin_op_kind = 7;
-/// (W n -> n), or recv_counts, the same on every rank
-pub const UJOIN_OP_REDUCE_SCATTER: ujoin_op_kind = 8;
-/// (W n -> W n), or send_counts and recv_counts
-pub const UJOIN_OP_ALL_TO_ALL: ujoin_op_kind = 9;
-/// (n -> nothing) to `peer`
-pub const UJOIN_OP_SEND: ujoin_op_kind = 10;
-/// (nothing -> n) from `peer`
-pub const UJOIN_OP_RECV: ujoin_op_kind = 11;
-
-/// One operation, completely described. What a kind does not use on this rank is not looked at.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ujoin_op {
-    /// in arrays that of the first is the distance between elements; all have the same
-    pub size: usize,
-    pub kind: ujoin_op_kind,
-    /// of kinds that reduce; 0 = sum
-    pub reduce: ujoin_reduce,
-    /// the root, or the other rank of send and recv
-    pub peer: i32,
-    pub reserved: i32,
-    /// all zero = in place: what this rank sends lies in recv (its own part, of a gather)
-    pub send: ujoin_const_buffer,
-    /// all zero at the root of a scatter: its own part stays in send
-    pub recv: ujoin_buffer,
-    /// elements for each rank, end to end in send; NULL = equal parts; read during the call
-    pub send_counts: *const usize,
-    /// likewise in recv
-    pub recv_counts: *const usize,
-}
-impl ujoin_op {
-    /// All zero, but for `size`: every field has its default.
-    pub const fn new() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            kind: 0,
-            reduce: 0,
-            peer: 0,
-            reserved: 0,
-            send: ujoin_const_buffer::new(),
-            recv: ujoin_buffer::new(),
-            send_counts: core::ptr::null(),
-            recv_counts: core::ptr::null(),
-        }
-    }
-}
-impl Default for ujoin_op {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 /// How an operation runs.
 #[repr(C)]
@@ -1473,6 +1402,12 @@ pub type ujoin_containment = i32;
 pub const UJOIN_CONTAINMENT_GROUP: ujoin_containment = 1;
 /// a helper process outlives this one and ends all, also if this one is killed
 pub const UJOIN_CONTAINMENT_WARDEN: ujoin_containment = 2;
+/// the same, and all are in a cgroup (version 2) of their own, which is killed as one: not even programs that
+/// fork without end escape. Below the cgroup of this process, which has to be allowed to make one (delegation, or
+/// root)
+pub const UJOIN_CONTAINMENT_CGROUP: ujoin_containment = 3;
+/// a cgroup where one can be made, else a warden; for forked workers the group
+pub const UJOIN_CONTAINMENT_BEST: ujoin_containment = 4;
 
 /// What happens when the console is slower than the workers; files always get everything.
 pub type ujoin_console_policy = i32;
@@ -1547,7 +1482,7 @@ pub struct ujoin_pctx_spec {
     /// only these on the console, others to their files or nowhere; NULL = all
     pub console_ranks: *const i32,
     pub console_rank_count: usize,
-    /// lines that go to the console by tee and have one of these also go to filtered_stdout.log
+    /// console lines with one of these also go to filtered_stdout.log of the attempt
     pub stdout_filters: *const *const c_char,
     pub stdout_filter_count: usize,
     pub stderr_filters: *const *const c_char,
@@ -1586,8 +1521,7 @@ pub struct ujoin_pctx_spec {
     pub no_colour: i32,
     /// old log files kept per stream; default 1; negative = none
     pub rotate_keep: i32,
-    /// 1: if stderr is a terminal, its last line tells how the job stands, where no worker writes to it
-    pub status_line: i32,
+    pub reserved: i32,
 }
 impl ujoin_pctx_spec {
     /// All zero, but for `size`: every field has its default.
@@ -1628,11 +1562,32 @@ impl ujoin_pctx_spec {
             same_session: 0,
             no_colour: 0,
             rotate_keep: 0,
-            status_line: 0,
+            reserved: 0,
         }
     }
 }
 impl Default for ujoin_pctx_spec {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A descriptor that a worker inherits.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_worker_fd {
+    /// open in this process when pctx_start is called; may be given to several workers, and stays open here
+    pub from: i32,
+    /// its number in the worker: 3 or more, below the limit for open files; -1 = the same as `from`
+    pub to: i32,
+}
+impl ujoin_worker_fd {
+    /// All zero: every field has its default.
+    pub const fn new() -> Self {
+        Self { from: 0, to: 0 }
+    }
+}
+impl Default for ujoin_worker_fd {
     fn default() -> Self {
         Self::new()
     }
@@ -1672,6 +1627,10 @@ pub struct ujoin_worker {
     pub umask_set: i32,
     pub umask: i32,
     pub reserved: i32,
+    /// descriptors of this process for the worker, at most 64; every other one is closed in it
+    pub fds: *const ujoin_worker_fd,
+    /// counts if fds is not NULL
+    pub fd_count: usize,
 }
 impl ujoin_worker {
     /// All zero, but for `size`: every field has its default.
@@ -1697,6 +1656,8 @@ impl ujoin_worker {
             umask_set: 0,
             umask: 0,
             reserved: 0,
+            fds: core::ptr::null(),
+            fd_count: 0,
         }
     }
 }
@@ -1740,7 +1701,7 @@ pub struct ujoin_worker_result {
     pub failed: i32,
     /// ended because of another's failure, or on request: a victim, not a cause
     pub stopped: i32,
-    /// in force
+    /// in force; before the start as asked for
     pub containment: ujoin_containment,
     /// CLOCK_REALTIME
     pub start_ns: i64,
@@ -1806,91 +1767,6 @@ impl ujoin_worker_result {
     }
 }
 impl Default for ujoin_worker_result {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// What a worker does now: pctx_health. Its group's words are its own, so nothing that needs to be safe may rest
-/// on them.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ujoin_worker_health {
-    pub size: usize,
-    /// number of the operation that its group is in, or was in last, from 1; 0 = none yet
-    pub sequence: i64,
-    /// of the join context that is armed; a joined rank's goes on; -1 = none is
-    pub round: i64,
-    /// CLOCK_REALTIME, to a few ms: what it does now began; 0 without a group
-    pub since_ns: i64,
-    /// likewise; 0 = nothing yet, or the stream is not read here
-    pub last_output_ns: i64,
-    /// the ranks of its group that it waits for (of the first 1024), 0.1 s old at most
-    pub missing: *const i32,
-    /// of missing
-    pub missing_count: usize,
-    /// "all_reduce": the last one that began; "" = none yet
-    pub operation: *const c_char,
-    /// "all_reduce(sum, f32, 100)", "rank 2 to catch up in join context 1"; "" = does not wait
-    pub waiting_for: *const c_char,
-    /// its name, as in ujoin_group_options; 32 bytes of it
-    pub group: *const c_char,
-    /// all this in one line for a person, also of a worker that has ended
-    pub text: *const c_char,
-    pub state: ujoin_worker_state,
-    /// its index
-    pub rank: i32,
-    /// 0 = not started
-    pub pid: i32,
-    /// the process that has the group: it, or one that it started
-    pub group_pid: i32,
-    /// -1 = it has no group that tells
-    pub group_rank: i32,
-    /// ranks
-    pub group_size: i32,
-    /// that tell (4 at most); the one described waits longest, else is busy longest, else is the first
-    pub groups: i32,
-    /// 1 = the operation has begun and is not complete
-    pub in_operation: i32,
-    /// 1 = a join context is armed
-    pub in_context: i32,
-    /// 1 = it works for the others
-    pub joined: i32,
-    /// 1 = an operation has failed: the group is of no use any more
-    pub broken: i32,
-    pub reserved: i32,
-}
-impl ujoin_worker_health {
-    /// All zero, but for `size`: every field has its default.
-    pub const fn new() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            sequence: 0,
-            round: 0,
-            since_ns: 0,
-            last_output_ns: 0,
-            missing: core::ptr::null(),
-            missing_count: 0,
-            operation: core::ptr::null(),
-            waiting_for: core::ptr::null(),
-            group: core::ptr::null(),
-            text: core::ptr::null(),
-            state: 0,
-            rank: 0,
-            pid: 0,
-            group_pid: 0,
-            group_rank: 0,
-            group_size: 0,
-            groups: 0,
-            in_operation: 0,
-            in_context: 0,
-            joined: 0,
-            broken: 0,
-            reserved: 0,
-        }
-    }
-}
-impl Default for ujoin_worker_health {
     fn default() -> Self {
         Self::new()
     }
@@ -2095,21 +1971,6 @@ unsafe extern "C" {
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_group_create(options: *const ujoin_group_options, out: *mut *mut ujoin_group) -> ujoin_status;
 
-    /// Makes a group of the ranks that give the same color, in the order of their keys, and of their ranks where keys
-    /// are equal. A negative color: no group for this rank, \*out = NULL, UJOIN_SKIPPED. Of `options` (NULL: as
-    /// ujoin_group_create's defaults) rendezvous, store, rank and world_size must be absent; backend "auto" is the
-    /// group's own. The new group does not depend on the old one: each has its operations, may be used from a thread
-    /// of its own, and fails alone.
-    ///
-    /// `@collective` `@blocking` since 0.1
-    pub fn ujoin_group_split(
-        group: *mut ujoin_group,
-        color: i32,
-        key: i32,
-        options: *const ujoin_group_options,
-        out: *mut *mut ujoin_group,
-    ) -> ujoin_status;
-
     /// This process's rank in the group, 0 to size - 1; -1 for NULL.
     ///
     /// `@local` `@anythread` since 0.1
@@ -2192,25 +2053,6 @@ unsafe extern "C" {
         out_work: *mut *mut ujoin_work,
     ) -> ujoin_status;
 
-    /// Runs operations as one: they are complete together. For the rarer kinds, parts of unequal size, many tensors
-    /// at once (neighbours of one kind, type, reduction and root become a single operation), and messages that must
-    /// not wait for each other. Every rank gives the same operations in the same order; send and recv concern their
-    /// two ranks only, and go before the others, all at once. Between two ranks messages come in order. A message is
-    /// complete, on both sides, when it has been received: of two ranks that send to each other by calls of their
-    /// own, each waits for the other until the deadline. Messages are no part of join contexts. out_work as in
-    /// ujoin_all_reduce; the array is read during the call. UJOIN_E_MISMATCH: ranks differ in kind, reduction, type,
-    /// count or root; a part or a message has another size than its receiver expects, or its peer is in another
-    /// operation (on ranks not concerned, in a later call).
-    ///
-    /// `@collective` `@blocking` since 0.1
-    pub fn ujoin_submit(
-        group: *mut ujoin_group,
-        ops: *const ujoin_op,
-        count: usize,
-        options: *const ujoin_op_options,
-        out_work: *mut *mut ujoin_work,
-    ) -> ujoin_status;
-
     /// Returns when every rank has come here. Past its deadline UJOIN_E_TIMEOUT, with the missing ranks in the text
     /// and in ujoin_last_missing().
     ///
@@ -2228,9 +2070,8 @@ unsafe extern "C" {
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_test(work: *mut ujoin_work) -> ujoin_status;
 
-    /// The ranks that contributed to a completed operation: all, unless joined ranks shadowed it; none if it is a
-    /// message. Writes at most `capacity` of them, ascending, and returns how many there are; 0 while it is in
-    /// flight, and if it failed.
+    /// The ranks that contributed to a completed operation: all, unless joined ranks shadowed it. Writes at most
+    /// `capacity` of them, ascending, and returns how many there are; 0 while it is in flight, and if it failed.
     ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_contributors(work: *const ujoin_work, out_ranks: *mut i32, capacity: usize) -> usize;
@@ -2707,17 +2548,19 @@ unsafe extern "C" {
     /// `@local` since 0.1
     pub fn pctx_set_env(pctx: *mut ujoin_pctx, rank: i32, name: *const c_char, value: *const c_char) -> ujoin_status;
 
-    /// Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits or redirections of
-    /// its own. Copied. Before pctx_start.
+    /// Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits, descriptors or
+    /// redirections of its own. Copied (descriptors by number). Before pctx_start. UJOIN_E_INVALID: two descriptors
+    /// for one number, a number below 3, or a value that is not known.
     ///
     /// `@local` since 0.1
     pub fn pctx_set_worker(pctx: *mut ujoin_pctx, rank: i32, worker: *const ujoin_worker) -> ujoin_status;
 
     /// Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those
-    /// started before it are gone. UJOIN_E_STATE: started before; or this is a worker that has not passed
-    /// pctx_worker_main. UJOIN_E_INVALID: workers without a program are named; after it the job can be mended and
-    /// started. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE set. Installs no signal handler
-    /// and waits for no other child of this process.
+    /// started before it are gone; or why no cgroup can be made (UJOIN_CONTAINMENT_CGROUP). UJOIN_E_STATE: started
+    /// before; or this is a worker that has not passed pctx_worker_main. UJOIN_E_INVALID: workers without a program
+    /// are named, and descriptors that are not open (ujoin_worker.fds): nothing has been started. Where a log
+    /// directory is in use, workers find TORCHELASTIC_ERROR_FILE set. Installs no signal handler and waits for no
+    /// other child of this process.
     ///
     /// `@local` `@blocking` since 0.1
     pub fn pctx_start(pctx: *mut ujoin_pctx) -> ujoin_status;
@@ -2744,14 +2587,6 @@ unsafe extern "C" {
     ///
     /// `@local` since 0.1
     pub fn pctx_get_result(pctx: *mut ujoin_pctx, rank: i32, out: *mut ujoin_worker_result) -> ujoin_status;
-
-    /// Tells what a worker does now: fills a struct (set its size) from memory that it shares with its groups, at any
-    /// time, also while another thread waits. Asks the worker nothing, so it works for one that hangs; one that has
-    /// died keeps what it was doing. Groups are found as pctx_stop is. The pointers live with the handle, until the
-    /// next call for that rank.
-    ///
-    /// `@local` `@anythread` since 0.1
-    pub fn pctx_health(pctx: *mut ujoin_pctx, rank: i32, out: *mut ujoin_worker_health) -> ujoin_status;
 
     /// The failure for a person, in the layout of PyTorch's launcher: the other failures, then the first cause with
     /// time, host, rank, exit code, error file, and its traceback, message or last lines of stderr. "" if nothing

@@ -11,9 +11,10 @@ use crate::text::{
 use crate::{Error, ErrorKind, Result};
 use std::ffi::{c_char, c_void, CStr, CString};
 use std::ops::BitOr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 use ujoin_sys as sys;
 
@@ -69,6 +70,11 @@ pub enum Containment {
     Group = sys::UJOIN_CONTAINMENT_GROUP as isize,
     /// A helper process outlives this one and ends all, also if this one is killed.
     Warden = sys::UJOIN_CONTAINMENT_WARDEN as isize,
+    /// The same, and all are in a cgroup of their own, which is killed as one. [`System`](crate::ErrorKind::System) where none
+    /// can be made.
+    Cgroup = sys::UJOIN_CONTAINMENT_CGROUP as isize,
+    /// A cgroup where one can be made, else a warden; for forked workers the group.
+    Best = sys::UJOIN_CONTAINMENT_BEST as isize,
 }
 
 /// How a function worker comes to be; programs are always executed.
@@ -249,6 +255,7 @@ pub struct WorkerSetup {
     cpus: Vec<usize>,
     limits: Vec<(String, f64)>,
     umask: Option<u32>,
+    fds: Vec<(i32, Arc<OwnedFd>)>,
     redirects: Std,
     tee: Std,
 }
@@ -302,6 +309,13 @@ impl WorkerSetup {
     /// The bits that files of its own do not get.
     pub fn umask(mut self, mask: u32) -> Self {
         self.umask = Some(mask);
+        self
+    }
+
+    /// A descriptor that the worker inherits, as number `number` (3 or more). May be repeated; every other one is closed in
+    /// the worker.
+    pub fn fd(mut self, number: i32, fd: impl Into<OwnedFd>) -> Self {
+        self.fds.push((number, Arc::new(fd.into())));
         self
     }
 
@@ -537,7 +551,7 @@ impl WorkersBuilder {
         let mut out = ptr::null_mut();
         // SAFETY: the texts live beyond the call, which copies them; the library owns the callback from now on.
         check(unsafe { sys::pctx_create(&spec, &mut out) })?;
-        Ok(Workers(Handle::adopt(out)))
+        Ok(Workers(Handle::adopt(out), Mutex::default()))
     }
 }
 
@@ -560,7 +574,7 @@ fn maybe_path(path: &Option<PathBuf>, what: &str) -> Result<Option<CString>> {
 }
 
 /// A set of worker processes. Dropping it ends those that still run, in the background.
-pub struct Workers(Handle<sys::ujoin_pctx>);
+pub struct Workers(Handle<sys::ujoin_pctx>, Mutex<Vec<Arc<OwnedFd>>>); // descriptors for workers, until they have them
 
 impl Workers {
     /// A job of this program: a path, or a name in `PATH`; no shell.
@@ -624,6 +638,8 @@ impl Workers {
         let names = setup.limits.iter().map(|(name, _)| to_c(name, "limit")).collect::<Result<Vec<_>>>()?;
         let limits = pairs(&names, setup.limits.iter().map(|(_, value)| *value));
         let cpus: Vec<i32> = setup.cpus.iter().map(|&cpu| rank_to_c(cpu)).collect();
+        let fds: Vec<sys::ujoin_worker_fd> =
+            setup.fds.iter().map(|(to, fd)| sys::ujoin_worker_fd { from: fd.as_raw_fd(), to: *to }).collect();
         let worker = sys::ujoin_worker {
             program: pointer(&program),
             // not NULL: no arguments instead of the job's
@@ -650,20 +666,28 @@ impl Workers {
             umask: setup.umask.map_or(0, |mask| mask as i32),
             redirects: setup.redirects.0,
             tee: setup.tee.0,
+            fds: if fds.is_empty() { ptr::null() } else { fds.as_ptr() },
+            fd_count: fds.len(),
             ..Default::default()
         };
         let call = self.0.enter()?;
         // SAFETY: one call at a time; everything is copied.
         check(unsafe { sys::pctx_set_worker(call.raw(), rank_or_all(rank), &worker) })?;
+        self.fds().extend(setup.fds.iter().map(|(_, fd)| fd.clone()));
         Ok(())
+    }
+
+    fn fds(&self) -> MutexGuard<'_, Vec<Arc<OwnedFd>>> {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts all, or none. [`System`](crate::ErrorKind::System): which one could not be executed and why.
     pub fn start(&self) -> Result<()> {
         let call = self.0.enter()?;
         // SAFETY: one call at a time.
-        check(unsafe { sys::pctx_start(call.raw()) })?;
-        Ok(())
+        let started = check(unsafe { sys::pctx_start(call.raw()) });
+        self.fds().clear();
+        started.map(|_| ())
     }
 
     /// Waits until all have ended well. [`ChildFailed`](crate::ErrorKind::ChildFailed): one has failed, and the others
@@ -818,6 +842,7 @@ unsafe fn result_of(result: &sys::ujoin_worker_result) -> WorkerResult {
         containment: match result.containment {
             sys::UJOIN_CONTAINMENT_GROUP => Some(Containment::Group),
             sys::UJOIN_CONTAINMENT_WARDEN => Some(Containment::Warden),
+            sys::UJOIN_CONTAINMENT_CGROUP => Some(Containment::Cgroup),
             _ => None,
         },
         start: time_of(result.start_ns),

@@ -5,6 +5,7 @@ mod common;
 use common::{deadline, until, TempDir, LONG};
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 use ujoin::{Binding, Containment, ErrorKind, Std, WorkerSetup, WorkerState, Workers, WorkersBuilder};
@@ -145,6 +146,47 @@ fn workers_under_a_warden() {
             assert_eq!(workers.result(0).unwrap().state, WorkerState::Signaled(15));
         }
         Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn workers_inherit_descriptors() {
+    let _deadline = deadline();
+    let dir = TempDir::new();
+    let path = dir.0.join("given");
+    fs::write(&path, "a file").unwrap();
+    let script = "cat <&7; ls /proc/self/fd";
+    let workers = shell(script).nprocs(2).log_dir(&dir.0).redirects(Std::OUT).build().unwrap();
+    workers.set_worker(Some(1), &WorkerSetup::default().fd(7, fs::File::open(&path).unwrap())).unwrap();
+    workers.set_worker(Some(0), &WorkerSetup::default().args(["-c", "ls /proc/self/fd"])).unwrap();
+    workers.start().unwrap();
+    workers.wait().unwrap();
+    let text = |rank| fs::read_to_string(workers.result(rank).unwrap().stdout_path.unwrap()).unwrap();
+    assert_eq!(text(1), "a file0\n1\n2\n3\n7\n"); // 3 is the directory that ls reads
+    assert_eq!(text(0), "0\n1\n2\n3\n");
+    let other = shell("true").build().unwrap();
+    let error = other.set_worker(None, &WorkerSetup::default().fd(1, fs::File::open(&path).unwrap())).unwrap_err();
+    assert!(error.kind() == ErrorKind::Invalid && error.text().contains("standard streams"), "{error}");
+}
+
+#[test]
+fn own_children_are_left_alone() {
+    let _deadline = deadline();
+    for containment in [Containment::Group, Containment::Warden, Containment::Best] {
+        let workers = shell("sleep 0.${local_rank}").nprocs(3).containment(containment).build().unwrap();
+        workers.start().unwrap();
+        for code in 0..20 {
+            let exit = |code: i32| ["-c".to_owned(), format!("exit {code}")];
+            let mut beside = Command::new("sh").args(exit(code)).spawn().unwrap();
+            assert_eq!(Command::new("sh").args(exit(code + 30)).status().unwrap().code(), Some(code + 30));
+            assert_eq!(beside.wait().unwrap().code(), Some(code));
+        }
+        workers.wait().unwrap();
+        for rank in 0..3 {
+            assert_eq!(workers.result(rank).unwrap().state, WorkerState::Exited(0));
+        }
+        let held = workers.result(0).unwrap().containment;
+        assert!(held == Some(containment) || (containment == Containment::Best && held.is_some()), "{held:?}");
     }
 }
 
