@@ -300,8 +300,8 @@ described StoreWait(ujoin_store *store, const void *keys, size_t count, int64_t 
 
 /* ------------------------------------------------------------------------------------------------------------- groups */
 ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char *name, ujoin_store *store, int rank,
-                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, void *call,
-                         void *out) {
+                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, int threads,
+                         void *call, void *out) {
     ujoin_group_options options = {.size = sizeof options,
                                    .rendezvous = or_null(rendezvous),
                                    .backend = or_null(backend),
@@ -311,17 +311,19 @@ ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char
                                    .world_size = world_size,
                                    .timeout_ms = timeout_ms,
                                    .rendezvous_timeout_ms = rendezvous_timeout_ms,
-                                   .shadow_collectives = shadow};
+                                   .shadow_collectives = shadow,
+                                   .threads = threads};
     BEGIN(call);
     ujoin_status status = ujoin_group_create(&options, out);
     END(status);
 }
-/* facts: rank, size, local rank, local size, progress */
+/* facts: rank, size, local rank, local size, progress, threads */
 ujoin_status GroupInfo(ujoin_group *group, void *facts) {
     ujoin_group_info info = {.size = sizeof info};
     ujoin_status status = ujoin_group_get_info(group, &info);
-    memcpy(facts, (int64_t[]){info.rank, info.world_size, info.local_rank, info.local_size, info.progress},
-           5 * sizeof(int64_t));
+    memcpy(facts,
+           (int64_t[]){info.rank, info.world_size, info.local_rank, info.local_size, info.progress, info.threads},
+           6 * sizeof(int64_t));
     return status;
 }
 const char *GroupBackend(ujoin_group *group) {

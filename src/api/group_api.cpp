@@ -20,6 +20,7 @@ ujoin_status ujoin_group_create(const ujoin_group_options *options, ujoin_group 
         config.size = given.world_size;
         config.timeout_ms = given.timeout_ms;
         config.shadow_collectives = api::flag(given.shadow_collectives, "ujoin_group_options.shadow_collectives");
+        config.threads = given.threads;
         config.rendezvous_timeout_ms = given.rendezvous_timeout_ms;
         api::give(out, Group::create(config));
     });
@@ -42,6 +43,7 @@ ujoin_status ujoin_group_get_info(const ujoin_group *group, ujoin_group_info *ou
         info.world_size = of.size();
         info.local_size = of.local_size();
         info.progress = of.has_progress() ? 1 : 0;
+        info.threads = of.threads();
         api::write_struct(out, info, "out");
     });
 }

@@ -134,7 +134,7 @@ std::shared_ptr<Group> Group::create(const GroupConfig &config) {
     request.backend = config.backend;
     request.deadline = deadline;
     return std::make_shared<Group>(factory.attach(request), place.rank, place.size, place.local_size, config.timeout_ms,
-                                   config.shadow_collectives);
+                                   config.shadow_collectives, config.threads);
 }
 
 } // namespace ujoin

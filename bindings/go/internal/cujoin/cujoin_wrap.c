@@ -414,8 +414,8 @@ described StoreWait(ujoin_store *store, const void *keys, size_t count, int64_t 
 
 /* ------------------------------------------------------------------------------------------------------------- groups */
 ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char *name, ujoin_store *store, int rank,
-                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, void *call,
-                         void *out) {
+                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, int threads,
+                         void *call, void *out) {
     ujoin_group_options options = {.size = sizeof options,
                                    .rendezvous = or_null(rendezvous),
                                    .backend = or_null(backend),
@@ -425,17 +425,19 @@ ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char
                                    .world_size = world_size,
                                    .timeout_ms = timeout_ms,
                                    .rendezvous_timeout_ms = rendezvous_timeout_ms,
-                                   .shadow_collectives = shadow};
+                                   .shadow_collectives = shadow,
+                                   .threads = threads};
     BEGIN(call);
     ujoin_status status = ujoin_group_create(&options, out);
     END(status);
 }
-/* facts: rank, size, local rank, local size, progress */
+/* facts: rank, size, local rank, local size, progress, threads */
 ujoin_status GroupInfo(ujoin_group *group, void *facts) {
     ujoin_group_info info = {.size = sizeof info};
     ujoin_status status = ujoin_group_get_info(group, &info);
-    memcpy(facts, (int64_t[]){info.rank, info.world_size, info.local_rank, info.local_size, info.progress},
-           5 * sizeof(int64_t));
+    memcpy(facts,
+           (int64_t[]){info.rank, info.world_size, info.local_rank, info.local_size, info.progress, info.threads},
+           6 * sizeof(int64_t));
     return status;
 }
 const char *GroupBackend(ujoin_group *group) {
@@ -1221,7 +1223,7 @@ long long _wrap_StoreWait_cujoin(ujoin_store *_swig_go_0, void *_swig_go_1, long
 }
 
 
-long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, ujoin_store *_swig_go_3, intgo _swig_go_4, intgo _swig_go_5, long long _swig_go_6, long long _swig_go_7, intgo _swig_go_8, void *_swig_go_9, void *_swig_go_10) {
+long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, ujoin_store *_swig_go_3, intgo _swig_go_4, intgo _swig_go_5, long long _swig_go_6, long long _swig_go_7, intgo _swig_go_8, intgo _swig_go_9, void *_swig_go_10, void *_swig_go_11) {
   char *arg1 = 0 ;
   char *arg2 = 0 ;
   char *arg3 = 0 ;
@@ -1231,8 +1233,9 @@ long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1,
   int64_t arg7 ;
   int64_t arg8 ;
   int arg9 ;
-  void *arg10 = 0 ;
+  int arg10 ;
   void *arg11 = 0 ;
+  void *arg12 = 0 ;
   char *temp1 ;
   char *temp2 ;
   char *temp3 ;
@@ -1263,10 +1266,11 @@ long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1,
   arg7 = (int64_t)_swig_go_6; 
   arg8 = (int64_t)_swig_go_7; 
   arg9 = (int)_swig_go_8; 
-  arg10 = *(void **)&_swig_go_9; 
+  arg10 = (int)_swig_go_9; 
   arg11 = *(void **)&_swig_go_10; 
+  arg12 = *(void **)&_swig_go_11; 
   
-  result = (ujoin_status)GroupCreate((char const *)arg1,(char const *)arg2,(char const *)arg3,arg4,arg5,arg6,arg7,arg8,arg9,arg10,arg11);
+  result = (ujoin_status)GroupCreate((char const *)arg1,(char const *)arg2,(char const *)arg3,arg4,arg5,arg6,arg7,arg8,arg9,arg10,arg11,arg12);
   _swig_go_result = box(result, 0); 
   free((char *)arg1); 
   free((char *)arg2); 
