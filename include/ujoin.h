@@ -407,7 +407,7 @@ typedef struct ujoin_group_options {
     int64_t timeout_ms;            /**< deadline of a bare collective; default UJOIN_TIMEOUT_MS, else 10 minutes */
     int64_t rendezvous_timeout_ms; /**< default 5 minutes */
     int32_t shadow_collectives;    /**< a joined rank shadows the program's own collectives, see ujoin_ctx_start */
-    int32_t reserved;
+    int32_t threads;               /**< that compute; default UJOIN_THREADS, else processors / local ranks; at most 1024 */
 } ujoin_group_options;
 
 /** Facts about a group. */
@@ -419,7 +419,7 @@ typedef struct ujoin_group_info {
     int32_t local_rank; /**< among the ranks of this host */
     int32_t local_size;
     int32_t progress; /**< 1: work advances by itself; 0: only inside calls (fewer processors than ranks) */
-    int32_t reserved;
+    int32_t threads;  /**< that compute in this rank, see ujoin_group_options */
 } ujoin_group_info;
 
 /**
@@ -427,6 +427,10 @@ typedef struct ujoin_group_info {
  * UJOIN_E_INVALID: a variable or option is wrong (named). UJOIN_E_TIMEOUT: the text names the ranks that came.
  * UJOIN_E_MISMATCH: ranks differ in size, backend or options. UJOIN_E_UNSUPPORTED: who could not use the backend, and why.
  * env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ujoin-run sets them. The group keeps `store` alive.
+ * threads: what a step of an optimizer computes over many elements is shared by the calling thread and threads that the group
+ * makes when they are first needed; they sleep in between, block all signals, and end with the group. Results do not depend
+ * on the number, which may differ between ranks. By default it is the rank's share of the processors that affinity mask and
+ * cgroup quota leave this process. Rules and hooks of the program's own run on the calling thread.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status ujoin_group_create(const ujoin_group_options *options, ujoin_group **out);
@@ -454,7 +458,7 @@ UJOIN_API int32_t ujoin_group_rank(const ujoin_group *group);
 UJOIN_API int32_t ujoin_group_size(const ujoin_group *group);
 
 /**
- * Fills a struct (set its size) with what was agreed: backend, ranks of this host, progress.
+ * Fills a struct (set its size) with what was agreed: backend, ranks of this host, progress; and with this rank's threads.
  * @local @anythread @since 0.1
  */
 UJOIN_API ujoin_status ujoin_group_get_info(const ujoin_group *group, ujoin_group_info *out);

@@ -303,7 +303,7 @@ func TestGroupInfo(t *testing.T) {
 	ranks(t, 2, func(ctx context.Context, g *ujoin.Group) error {
 		info, err := g.Info()
 		if err != nil || info.Backend != "local" || info.Rank != g.Rank() || info.WorldSize != 2 || g.Size() != 2 ||
-			info.LocalRank != g.Rank() || info.LocalSize != 2 {
+			info.LocalRank != g.Rank() || info.LocalSize != 2 || info.Threads < 1 {
 			return fmt.Errorf("%+v %w", info, err)
 		}
 		return g.Shutdown(ctx)
@@ -351,4 +351,19 @@ func TestAStepAllocatesNothing(t *testing.T) {
 	}
 	allocatesNothing(t, "DDP.Iteration", func() error { return ddp.Iteration(1, backward) })
 	allocatesNothing(t, "Zero.Step", zero.Step)
+}
+
+func TestGroupThreads(t *testing.T) {
+	g, err := ujoin.NewGroup(t.Context(), &ujoin.GroupOptions{Backend: "self", WorldSize: 1, Threads: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if info, err := g.Info(); err != nil || info.Threads != 3 {
+		t.Errorf("%+v %v", info, err)
+	}
+	_, err = ujoin.NewGroup(t.Context(), &ujoin.GroupOptions{Backend: "self", WorldSize: 1, Threads: -1})
+	if !errors.Is(err, ujoin.ErrInvalid) {
+		t.Errorf("%v", err)
+	}
 }

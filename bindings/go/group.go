@@ -35,6 +35,7 @@ type GroupOptions struct {
 	Timeout           time.Duration // deadline of a collective; default: variable UJOIN_TIMEOUT_MS, else 10 minutes
 	RendezvousTimeout time.Duration // default 5 minutes; the context's deadline if that is nearer
 	ShadowCollectives bool          // a joined rank shadows the program's own collectives: see JoinContext.Start
+	Threads           int           // that compute a step of an optimizer; default: variable UJOIN_THREADS, else processors per rank
 }
 
 // NewGroup makes a group: ranks meet, agree on a backend, attach. options nil: by the environment, as ujoin-run sets it.
@@ -43,7 +44,7 @@ type GroupOptions struct {
 func NewGroup(ctx context.Context, options *GroupOptions) (*Group, error) {
 	return meet(ctx, "NewGroup", options, func(o GroupOptions, store uintptr, limit int64, c call, out unsafe.Pointer) *cujoin.Failure {
 		return cujoin.GroupCreate(o.Rendezvous, o.Backend, o.Name, store, o.Rank, o.WorldSize, millisOption(o.Timeout), limit,
-			int(flag(o.ShadowCollectives)), c.pointer(), out)
+			int(flag(o.ShadowCollectives)), o.Threads, c.pointer(), out)
 	})
 }
 
@@ -62,7 +63,7 @@ func (g *Group) Split(ctx context.Context, color, key int, options *GroupOptions
 	defer g.r.leave()
 	return meet(ctx, op, options, func(o GroupOptions, store uintptr, limit int64, c call, out unsafe.Pointer) *cujoin.Failure {
 		return cujoin.GroupSplit(g.r.pointer, color, key, o.Rendezvous, o.Backend, o.Name, store, o.Rank, o.WorldSize,
-			millisOption(o.Timeout), limit, int(flag(o.ShadowCollectives)), c.pointer(), out)
+			millisOption(o.Timeout), limit, int(flag(o.ShadowCollectives)), o.Threads, c.pointer(), out)
 	})
 }
 
@@ -124,6 +125,7 @@ type GroupInfo struct {
 	LocalRank int // among the ranks of this host
 	LocalSize int
 	Progress  bool // work advances by itself; false: only inside calls (fewer processors than ranks)
+	Threads   int  // that compute in this rank
 }
 
 // Info tells what was agreed.
@@ -133,12 +135,12 @@ func (g *Group) Info() (GroupInfo, error) {
 		return GroupInfo{}, err
 	}
 	defer g.r.unshare()
-	facts := new([5]int64)
+	facts := new([6]int64)
 	if f := cujoin.GroupInfo(g.r.pointer, unsafe.Pointer(facts)); f != nil {
 		return GroupInfo{}, errorOf(f, nil)
 	}
 	return GroupInfo{cujoin.GroupBackend(g.r.pointer), int(facts[0]), int(facts[1]), int(facts[2]), int(facts[3]),
-		facts[4] != 0}, nil
+		facts[4] != 0, int(facts[5])}, nil
 }
 
 // Barrier returns when every rank has come here. Collective. Past the deadline ErrTimeout, with the missing ranks.

@@ -102,8 +102,8 @@ type Processes struct {
 	grace time.Duration
 	size  int
 	looks *sync.Mutex // Health, whose texts live until its next call
-	files []*os.File // that workers inherit, until Start
-	hooks int        // `hooks` if output goes to a function of the program's
+	files []*os.File  // that workers inherit, until Start
+	hooks int         // `hooks` if output goes to a function of the program's
 }
 
 // NewProcesses describes a job; starts nothing. A job without program and function needs a program for every worker

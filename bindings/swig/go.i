@@ -240,7 +240,7 @@ static ujoin_buffer *buffers_of(size_t count, void **data, const int64_t *facts)
 
 static ujoin_group_options group_options(const char *rendezvous, const char *backend, const char *name, ujoin_store *store,
                                          int rank, int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms,
-                                         int shadow) {
+                                         int shadow, int threads) {
     return (ujoin_group_options){.size = sizeof(ujoin_group_options),
                                  .rendezvous = or_null(rendezvous),
                                  .backend = or_null(backend),
@@ -250,7 +250,8 @@ static ujoin_group_options group_options(const char *rendezvous, const char *bac
                                  .world_size = world_size,
                                  .timeout_ms = timeout_ms,
                                  .rendezvous_timeout_ms = rendezvous_timeout_ms,
-                                 .shadow_collectives = shadow};
+                                 .shadow_collectives = shadow,
+                                 .threads = threads};
 }
 
 /* data: where send and recv of each lie. facts of each: kind, reduction, peer, type, the elements of send and of recv (-1: not
@@ -336,29 +337,30 @@ described StoreWait(ujoin_store *store, const void *keys, size_t count, int64_t 
 
 /* ------------------------------------------------------------------------------------------------------------- groups */
 ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char *name, ujoin_store *store, int rank,
-                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, void *call,
-                         void *out) {
+                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, int threads,
+                         void *call, void *out) {
     ujoin_group_options options = group_options(rendezvous, backend, name, store, rank, world_size, timeout_ms,
-                                                rendezvous_timeout_ms, shadow);
+                                                rendezvous_timeout_ms, shadow, threads);
     BEGIN(call);
     ujoin_status status = ujoin_group_create(&options, out);
     END(status);
 }
 ujoin_status GroupSplit(ujoin_group *group, int color, int key, const char *rendezvous, const char *backend,
                         const char *name, ujoin_store *store, int rank, int world_size, int64_t timeout_ms,
-                        int64_t rendezvous_timeout_ms, int shadow, void *call, void *out) {
+                        int64_t rendezvous_timeout_ms, int shadow, int threads, void *call, void *out) {
     ujoin_group_options options = group_options(rendezvous, backend, name, store, rank, world_size, timeout_ms,
-                                                rendezvous_timeout_ms, shadow);
+                                                rendezvous_timeout_ms, shadow, threads);
     BEGIN(call);
     ujoin_status status = ujoin_group_split(group, color, key, &options, out);
     END(status);
 }
-/* facts: rank, size, local rank, local size, progress */
+/* facts: rank, size, local rank, local size, progress, threads */
 ujoin_status GroupInfo(ujoin_group *group, void *facts) {
     ujoin_group_info info = {.size = sizeof info};
     ujoin_status status = ujoin_group_get_info(group, &info);
-    memcpy(facts, (int64_t[]){info.rank, info.world_size, info.local_rank, info.local_size, info.progress},
-           5 * sizeof(int64_t));
+    memcpy(facts,
+           (int64_t[]){info.rank, info.world_size, info.local_rank, info.local_size, info.progress, info.threads},
+           6 * sizeof(int64_t));
     return status;
 }
 const char *GroupBackend(ujoin_group *group) {

@@ -359,7 +359,8 @@ static ujoin_status py_ujoin_store_wait(ujoin_store *store, ujoin_py::Strings *k
 // ---- group, collectives
 static ujoin_status py_ujoin_group_create(const char *rendezvous, const char *backend, const char *name,
                                           ujoin_store *optional, int32_t rank, int32_t world_size, int64_t timeout_ms,
-                                          int64_t rendezvous_timeout_ms, bool shadow_collectives, ujoin_group **out) {
+                                          int64_t rendezvous_timeout_ms, bool shadow_collectives, int32_t threads,
+                                          ujoin_group **out) {
     ujoin_group_options options{};
     options.size = sizeof options;
     options.rendezvous = rendezvous;
@@ -371,6 +372,7 @@ static ujoin_status py_ujoin_group_create(const char *rendezvous, const char *ba
     options.timeout_ms = timeout_ms;
     options.rendezvous_timeout_ms = rendezvous_timeout_ms;
     options.shadow_collectives = shadow_collectives;
+    options.threads = threads;
     return ujoin_group_create(&options, out);
 }
 static ujoin_status py_ujoin_group_split(ujoin_group *group, int32_t color, int32_t key, const char *backend,

@@ -15,6 +15,7 @@ GroupConfig common_config(const ujoin_group_options &given) {
     config.name = api::text_or(given.name, "");
     config.timeout_ms = given.timeout_ms;
     config.shadow_collectives = api::flag(given.shadow_collectives, "ujoin_group_options.shadow_collectives");
+    config.threads = given.threads;
     config.rendezvous_timeout_ms = given.rendezvous_timeout_ms;
     return config;
 }
@@ -67,6 +68,7 @@ ujoin_status ujoin_group_get_info(const ujoin_group *group, ujoin_group_info *ou
         info.world_size = of.size();
         info.local_size = of.local_size();
         info.progress = of.has_progress() ? 1 : 0;
+        info.threads = of.threads();
         api::write_struct(out, info, "out");
     });
 }

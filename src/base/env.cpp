@@ -32,6 +32,7 @@ constexpr Entry table[] = {
     {Var::timeout_ms, "UJOIN_TIMEOUT_MS"},                // deadline of a bare collective
     {Var::spin_us, "UJOIN_SPIN_US"},                      // how long a wait spins before it sleeps
     {Var::progress, "UJOIN_PROGRESS"},                    // 1 or 0: with or without a progress thread
+    {Var::threads, "UJOIN_THREADS"},                      // of a group that its options give no number of
     {Var::libexec_dir, "UJOIN_LIBEXEC_DIR"},              // where ujoin-warden lies
     {Var::tmpdir, "TMPDIR"},                              // parent of fresh log directories
     {Var::path, "PATH"},                                  // where programs are looked up

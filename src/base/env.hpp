@@ -27,6 +27,7 @@ enum class Var {
     timeout_ms,
     spin_us,
     progress,
+    threads,
     libexec_dir,
     tmpdir,
     path,

@@ -5,16 +5,27 @@
 #include "comm/shared_backend.hpp"
 #include "os/cpu.hpp"
 #include "os/thread.hpp"
+#include <algorithm>
 #include <utility>
 
 namespace ujoin {
 namespace {
 
 constexpr int64_t default_timeout_ms = 600'000;
+constexpr int max_threads = 1024;
 
-bool progress_allowed(int32_t local_size) {
+bool progress_allowed(int processors, int32_t local_size) {
     if (const auto forced = env::number(env::Var::progress, 0, 1)) return *forced != 0;
-    return os::processor_count() >= local_size;
+    return processors >= local_size;
+}
+
+/// That compute, in each rank: its share of the processors, unless the program or the environment says otherwise.
+int thread_count(int32_t option, int processors, int32_t local_size) {
+    if (option < 0 || option > max_threads)
+        fail_invalid("ujoin_group_options.threads is ", option, "; expected 1 to ", max_threads, ", or 0 for the default");
+    if (option != 0) return option;
+    if (const auto number = env::number(env::Var::threads, 1, max_threads)) return static_cast<int>(*number);
+    return std::clamp(processors / local_size, 1, max_threads);
 }
 
 } // namespace
@@ -23,7 +34,9 @@ Group::Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32
              int32_t host_ranks)
     : health_(launcher_.health_lines(), rank, size, config.name), backend_(std::move(backend)), rank_(rank), size_(size),
       local_size_(local_size), host_ranks_(host_ranks ? host_ranks : local_size),
-      shadow_collectives_(config.shadow_collectives), progress_allowed_(progress_allowed(host_ranks_)) {
+      shadow_collectives_(config.shadow_collectives), processors_(os::processor_count()),
+      progress_allowed_(progress_allowed(processors_, host_ranks_)),
+      pool_(thread_count(config.threads, processors_, host_ranks_)) {
     const int64_t fallback = env::number(env::Var::timeout_ms, 1, INT64_MAX / 2).value_or(default_timeout_ms);
     timeout_ms_ = duration_option(config.timeout_ms, fallback, "ujoin_group_options.timeout_ms");
     if (health_) backend_->tell(health_);

@@ -3,6 +3,7 @@
 #include "comm/backend.hpp"
 #include "comm/work.hpp"
 #include "os/job_page.hpp"
+#include "os/pool.hpp"
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -21,6 +22,7 @@ struct GroupConfig {
     std::string name;
     std::shared_ptr<Store> store;
     bool shadow_collectives = false; ///< see ujoin_group_options
+    int32_t threads = 0;             ///< 0 = by environment and processors
     int32_t rank = 0;
     int32_t size = 0;                  ///< 0 = both from the environment
     int64_t timeout_ms = 0;            ///< as in an option struct
@@ -44,6 +46,9 @@ class Group : public std::enable_shared_from_this<Group> {
     bool shadows_collectives() const { return shadow_collectives_; }
     bool has_progress() const { return progress_allowed_; }
     Board &board() { return backend_->board(); }
+    /// The threads that compute, with the caller's.
+    Parallel &parallel() { return pool_; }
+    int32_t threads() const { return pool_.threads(); }
 
     /// The deadline of a bare collective, from an option as in a struct.
     Deadline bare_deadline(int64_t timeout_option) const { return Deadline::in(timeout_ms(timeout_option)); }
@@ -136,7 +141,9 @@ class Group : public std::enable_shared_from_this<Group> {
     int32_t host_ranks_; ///< that share this host's processors: local_size_, or that of the group that was split
     int64_t timeout_ms_;
     bool shadow_collectives_;
+    const int processors_;
     std::atomic<bool> progress_allowed_;
+    os::Pool pool_;
     std::unique_ptr<Tagger> tagger_owner_;
     std::atomic<Tagger *> tagger_{nullptr}; ///< operations in flight may complete while it is set
     std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();

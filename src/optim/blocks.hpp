@@ -63,18 +63,14 @@ template <class T, class Body> UJOIN_INLINE void for_blocks(const Update &u, boo
     }
 }
 
-/// `Loop<T>(hyper, update)` computes the factors, once; its operator() updates a piece. A rule that needs the whole
-/// tensor first has a second pass: `measured()` between the two, then `second(piece)`.
+/// `Loop<T>(hyper, update)` computes the factors, once; its operator() updates a piece. One that has end() only measures.
 template <template <class> class Loop> UJOIN_INLINE void walk_any(const Hyper &hyper, const Update &update) {
     const auto run = [&](auto zero) UJOIN_INLINE_LAMBDA {
         using T = decltype(zero);
         Loop<T> loop(hyper, update);
-        constexpr bool two = requires(const Piece<T> &piece) { loop.second(piece); };
-        for_blocks<T>(update, !two, [&](const Piece<T> &piece) UJOIN_INLINE_LAMBDA { loop(piece); });
-        if constexpr (two) {
-            loop.measured();
-            for_blocks<T>(update, true, [&](const Piece<T> &piece) UJOIN_INLINE_LAMBDA { loop.second(piece); });
-        }
+        constexpr bool measures = requires { loop.end(); };
+        for_blocks<T>(update, !measures, [&](const Piece<T> &piece) UJOIN_INLINE_LAMBDA { loop(piece); });
+        if constexpr (measures) loop.end();
     };
     if (arithmetic_dtype(update.dtype) == UJOIN_F64) {
         run(double{});

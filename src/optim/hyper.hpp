@@ -2,6 +2,7 @@
 #pragma once
 #include "ujoin.h"
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,10 +32,16 @@ struct Rule {
     void (*check)(const Hyper &hyper) = nullptr;
     /// The states that a step with these values needs: bit i = states[i]. New ones begin as zeros. Null: all.
     unsigned (*needed)(const Hyper &hyper) = nullptr;
-    /// Null: a rule of the program's own, which this folder knows nothing of.
+    /// The value of `number` in a step, from that in the step before. Null if there is no such number.
+    double (*next_number)(const Hyper &hyper, int64_t step, double number) = nullptr;
+    /// A per_tensor rule: looks at elements before any is updated, and writes Update::sums. Added up over all elements, in
+    /// pieces of piece_elements, they are what `apply` needs.
+    void (*measure)(const Hyper &hyper, const Update &update) = nullptr;
+    /// Updates elements, each by itself. Null: a rule of the program's own, which this folder knows nothing of.
     void (*apply)(const Hyper &hyper, const Update &update) = nullptr;
 };
 inline constexpr size_t max_states = 8;
+inline constexpr size_t max_sums = 2;
 
 const Rule &find_rule(ujoin_optimizer id);
 /// The same, for who also takes rules that can go away.

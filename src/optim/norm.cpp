@@ -2,16 +2,19 @@
 #include "optim/norm.hpp"
 #include "base/dtype.hpp"
 #include "optim/blocks.hpp"
+#include "optim/pieces.hpp"
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace ujoin::optim {
 namespace {
 
 constexpr int block_level = 8;
-static_assert(norm_leaf << block_level == block_elements);
+static_assert(norm_leaf << block_level == block_elements && piece_elements % block_elements == 0);
 
 /// Without their sign, numbers are ordered like their bits, with infinity and NaN at the end.
 double larger(double a, double b) { return std::bit_cast<uint64_t>(a) < std::bit_cast<uint64_t>(b) ? b : a; }
@@ -43,6 +46,23 @@ void fold_block(double (&terms)[block_elements], bool largest) {
                     }
                 }
     });
+}
+
+void scale(ujoin_dtype dtype, void *data, size_t count, double factor) {
+    const auto by_f32 = [&](auto *halves) {
+        using Half16 = std::remove_pointer_t<decltype(halves)>;
+        for (size_t i = 0; i < count; i++) halves[i] = Half16(static_cast<float>(halves[i]) * static_cast<float>(factor));
+    };
+    switch (dtype) {
+    case UJOIN_F32:
+        return multiply(static_cast<float *>(data), count, static_cast<float>(factor));
+    case UJOIN_F64:
+        return multiply(static_cast<double *>(data), count, factor);
+    case UJOIN_F16:
+        return by_f32(static_cast<Half *>(data));
+    default:
+        return by_f32(static_cast<BFloat16 *>(data));
+    }
 }
 
 /// Calls visit(level) for the largest subtrees that cover so many leaves, from left to right.
@@ -138,21 +158,41 @@ double whole_norm(const double *parts, size_t count, double p) {
     return std::isinf(p) || p == 1 ? all : p == 2 ? std::sqrt(all) : std::pow(all, 1 / p);
 }
 
-void scale_elements(ujoin_dtype dtype, void *data, size_t count, double factor) {
-    switch (dtype) {
-    case UJOIN_F32:
-        return multiply(static_cast<float *>(data), count, static_cast<float>(factor));
-    case UJOIN_F64:
-        return multiply(static_cast<double *>(data), count, factor);
-    case UJOIN_F16: {
-        Half *half = static_cast<Half *>(data);
-        for (size_t i = 0; i < count; i++) half[i] = Half(static_cast<float>(half[i]) * static_cast<float>(factor));
-        return;
+std::vector<NormSum> norm_sums(const std::vector<NormInput> &inputs, double p, Parallel &parallel) {
+    Pieces pieces;
+    std::vector<NormSum> sums;
+    for (const NormInput &input : inputs) {
+        pieces.add(input.begin, input.count);
+        sums.emplace_back(p, input.begin);
     }
-    default:
-        BFloat16 *brain = static_cast<BFloat16 *>(data);
-        for (size_t i = 0; i < count; i++) brain[i] = BFloat16(static_cast<float>(brain[i]) * static_cast<float>(factor));
+    std::vector<size_t> places(1);
+    for (size_t i = 0; i < pieces.size(); i++) {
+        const Pieces::Piece piece = pieces.at(i);
+        places.push_back(places.back() + NormSum::count_numbers(piece.begin, piece.count));
     }
+    std::vector<double> numbers(places.back());
+    pieces.run(parallel, [&](const Pieces::Piece &piece, size_t index) {
+        const NormInput &input = inputs[piece.range];
+        const size_t at = (piece.begin - input.begin) * dtype_size(input.dtype);
+        NormSum sum(p, piece.begin);
+        sum.add(input.dtype, static_cast<const std::byte *>(input.data) + at, piece.count);
+        sum.get_numbers(numbers.data() + places[index]);
+    });
+    for (size_t i = 0; i < pieces.size(); i++) {
+        const Pieces::Piece piece = pieces.at(i);
+        sums[piece.range].add_numbers(numbers.data() + places[i], piece.count);
+    }
+    return sums;
+}
+
+void scale_elements(const std::vector<ScaleTarget> &targets, double factor, Parallel &parallel) {
+    Pieces pieces;
+    for (const ScaleTarget &target : targets) pieces.add(0, target.count);
+    pieces.run(parallel, [&](const Pieces::Piece &piece, size_t) {
+        const ScaleTarget &target = targets[piece.range];
+        const size_t at = piece.begin * dtype_size(target.dtype);
+        scale(target.dtype, static_cast<std::byte *>(target.data) + at, piece.count, factor);
+    });
 }
 
 } // namespace ujoin::optim

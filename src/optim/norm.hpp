@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "base/parallel.hpp"
 #include "ujoin.h"
 #include <array>
 #include <cstddef>
@@ -45,12 +46,26 @@ class NormSum {
     std::vector<Node> nodes_;
 };
 
+/// Elements of a parameter: `begin` is the first, in the parameter.
+struct NormInput {
+    ujoin_dtype dtype;
+    const void *data;
+    size_t begin;
+    size_t count;
+};
+/// The sums of several inputs, by the order given. The bits do not depend on the number of threads either.
+std::vector<NormSum> norm_sums(const std::vector<NormInput> &inputs, double p, Parallel &parallel);
+
 /// The part of a whole tensor.
 double norm_part(ujoin_dtype dtype, const void *data, size_t count, double p);
 /// The norm out of the parts, in their order.
 double whole_norm(const double *parts, size_t count, double p);
 
-/// Multiplies elements of a floating-point type; 16-bit ones in f32.
-void scale_elements(ujoin_dtype dtype, void *data, size_t count, double factor);
+struct ScaleTarget {
+    ujoin_dtype dtype; ///< a floating-point type; 16-bit ones are multiplied in f32
+    void *data;
+    size_t count;
+};
+void scale_elements(const std::vector<ScaleTarget> &targets, double factor, Parallel &parallel);
 
 } // namespace ujoin::optim

@@ -70,6 +70,17 @@ template <class Done> bool spin(int64_t ns, Done &&done) {
     return false;
 }
 
+/// Sleeps until `done()` for who is only ever wanted by threads of this process: no slices, no deadline, no cost.
+template <class Done> void sleep_until(EventCount &event, Done &&done) {
+    constexpr int64_t hour_ns = 3'600'000'000'000;
+    for (;;) {
+        const uint32_t seen = event.seq.load(std::memory_order_acquire);
+        if (done()) return;
+        const Sleeper sleeper(event);
+        if (sleeper.may_sleep(seen, done)) futex_sleep(event.seq, seen, hour_ns);
+    }
+}
+
 /// Waits until `done()`, which may only turn from false to true. Spins `spin_ns` first, then sleeps in slices of 100 ms.
 /// `look(slice)` runs before each sleep, with true when a full slice has passed since it last was (failures, liveness, the
 /// interrupt check); it may throw. Returns false when the deadline passes first.

@@ -7,6 +7,7 @@
 #include "zero/zero.hpp"
 #include <cmath>
 #include <map>
+#include <new>
 
 namespace ujoin {
 namespace {
@@ -48,14 +49,17 @@ void Zero::shadow_step() {
 
 /// Makes the state that this step needs, so that nothing of the library's can fail once parameters change.
 void Zero::prepare() {
+    size_t elements = 0;
     for (size_t i = 0; i < layout_.params.size(); i++) {
         if (!layout_.owns(i) || !layout_.params[i].trained()) continue;
+        elements += layout_.own(i).count;
         const unsigned needed = layout_.needed_states(i);
         const size_t bytes = layout_.state_bytes(i, layout_.own(i).count);
         for (size_t place = 0; place < layout_.state_names.size(); place++)
             if ((needed >> place & 1U) != 0 && states_[i].tensors[place].size() != bytes)
                 states_[i].tensors[place].resize(bytes);
     }
+    batch_.reserve(layout_.params.size(), elements);
 }
 
 ujoin_status Zero::run_step(StepPlan plan, bool shadow, double *out_norm) {
@@ -108,19 +112,7 @@ void Zero::compare_values() {
 /// partition: a whole parameter is one number, pieces are the inner sums of it; added up in the order of the parameters.
 double Zero::measure(double norm_type, uint32_t digest) {
     const std::vector<Piece> &pieces = layout_.partition.pieces();
-    parts_.assign(layout_.numbers.back(), 0);
-    for (size_t i = 0; i < pieces.size(); i++) {
-        const ZeroParam &param = layout_.params[pieces[i].param];
-        if (pieces[i].rank != layout_.rank || !param.trained()) continue;
-        optim::NormSum sum(norm_type, pieces[i].offset);
-        sum.add(param.grad_dtype, param.grad_at(pieces[i].offset), pieces[i].count);
-        double *numbers = &parts_[layout_.numbers[i]];
-        if (layout_.whole(pieces[i])) {
-            *numbers = sum.total();
-        } else {
-            sum.get_numbers(numbers);
-        }
-    }
+    measure_own(norm_type);
     OpArgs op;
     op.kind = OpKind::all_gather;
     op.recv = Memory(parts_.data(), parts_.size() * sizeof(double));
@@ -143,6 +135,29 @@ double Zero::measure(double norm_type, uint32_t digest) {
     return optim::whole_norm(by_param.data(), by_param.size(), norm_type);
 }
 
+/// This rank's numbers.
+void Zero::measure_own(double norm_type) {
+    const std::vector<Piece> &pieces = layout_.partition.pieces();
+    parts_.assign(layout_.numbers.back(), 0);
+    std::vector<size_t> own;
+    std::vector<optim::NormInput> inputs;
+    for (size_t i = 0; i < pieces.size(); i++) {
+        const ZeroParam &param = layout_.params[pieces[i].param];
+        if (pieces[i].rank != layout_.rank || !param.trained()) continue;
+        own.push_back(i);
+        inputs.push_back({param.grad_dtype, param.grad_at(pieces[i].offset), pieces[i].offset, pieces[i].count});
+    }
+    const std::vector<optim::NormSum> sums = optim::norm_sums(inputs, norm_type, group_->parallel());
+    for (size_t k = 0; k < own.size(); k++) {
+        double *numbers = &parts_[layout_.numbers[own[k]]];
+        if (layout_.whole(pieces[own[k]])) {
+            *numbers = sums[k].total();
+        } else {
+            sums[k].get_numbers(numbers);
+        }
+    }
+}
+
 ujoin_status Zero::clip_gradients(double max_norm, double norm_type, double *out_norm) {
     check_own_steps("clipping");
     if (joinable()->armed())
@@ -157,25 +172,39 @@ ujoin_status Zero::clip_gradients(double max_norm, double norm_type, double *out
     if (!std::isfinite(norm)) return UJOIN_SKIPPED;
     const double factor = clip_factor(max_norm, norm);
     if (factor == 1) return UJOIN_OK;
+    std::vector<optim::ScaleTarget> targets;
     for (const ZeroParam &param : layout_.params)
-        if (param.trained()) optim::scale_elements(param.grad_dtype, param.grad, param.count, factor);
+        if (param.trained()) targets.push_back({param.grad_dtype, param.grad, param.count});
+    optim::scale_elements(targets, factor, group_->parallel());
     return UJOIN_OK;
 }
 
 /// Of these parameters; default: of all.
 void Zero::update(const Factors &factors, const std::vector<bool> *chosen) {
-    for (size_t i = 0; i < layout_.params.size(); i++)
-        if (layout_.owns(i) && layout_.params[i].trained() && (!chosen || (*chosen)[i])) update_param(i, factors);
+    batch_.clear();
+    for (size_t i = 0; i < layout_.params.size(); i++) {
+        if (!layout_.owns(i) || !layout_.params[i].trained() || (chosen && !(*chosen)[i])) continue;
+        const ZeroParam &param = layout_.params[i];
+        const optim::Update work = begin_update(i, factors);
+        if (config_.custom) { // the program's code: on the caller's thread
+            config_.custom->update(param, i, hyper_of(param.group), work);
+        } else {
+            batch_.add(hyper_of(param.group), work);
+        }
+        end_update(i);
+    }
+    batch_.run(*layout_.rule, group_->parallel());
 }
 
-void Zero::update_param(size_t index, const Factors &factors) {
+/// The next update of what this rank owns of a parameter.
+optim::Update Zero::begin_update(size_t index, const Factors &factors) {
     const optim::Rule &rule = *layout_.rule;
     const ZeroParam &param = layout_.params[index];
     const Piece &piece = layout_.own(index);
-    const optim::Hyper &hyper = hyper_of(param.group);
     ParamState &state = states_[index];
     const unsigned needed = layout_.needed_states(index);
     state.step++;
+    if (rule.next_number) state.number = rule.next_number(hyper_of(param.group), state.step, state.number);
     optim::Update work;
     work.param = param.data_at(piece.offset);
     work.dtype = param.dtype;
@@ -187,7 +216,7 @@ void Zero::update_param(size_t index, const Factors &factors) {
         if ((needed >> place & 1U) != 0) work.states[place] = state.tensors[place].data();
     if (layout_.has_master(index)) work.master = reinterpret_cast<float *>(state.tensors[rule.states.size()].data());
     const unsigned own = needed & ((1U << rule.states.size()) - 1);
-    work.number = &state.number;
+    work.number = state.number;
     work.step = state.step;
     work.first = own != 0 ? (state.valid & own) != own : state.step == 1;
     work.unscale = factors.unscale;
@@ -200,12 +229,7 @@ void Zero::update_param(size_t index, const Factors &factors) {
         key.text(param.name);
         work.random_key = key.value();
     }
-    if (config_.custom) {
-        config_.custom->update(param, index, hyper, work);
-    } else {
-        optim::apply(rule, hyper, work);
-    }
-    state.valid |= needed;
+    return work;
 }
 
 OpArgs Zero::share_op(const Share &share, uint32_t digest) {
@@ -233,6 +257,9 @@ void Zero::update_and_sync(const StepPlan &plan, const Factors &factors) {
         group_->run(op, Deadline::in(config_.idle_timeout_ms));
     } catch (const Error &error) {
         break_by(broken_, error.text());
+        throw;
+    } catch (const std::bad_alloc &) {
+        break_by(broken_, "out of memory");
         throw;
     }
     broken_ = 0;

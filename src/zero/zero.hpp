@@ -4,6 +4,7 @@
 #include "comm/work.hpp"
 #include "ddp/bucket_step.hpp"
 #include "join/joinable.hpp"
+#include "optim/batch.hpp"
 #include "optim/scaler.hpp"
 #include "zero/custom_rule.hpp"
 #include "zero/layout.hpp"
@@ -87,8 +88,10 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     StepPlan agree_on_plan(const StepPlan &mine, bool shadow);
     void compare_values();
     double measure(double norm_type, uint32_t digest);
+    void measure_own(double norm_type);
     void update(const Factors &factors, const std::vector<bool> *chosen = nullptr);
-    void update_param(size_t index, const Factors &factors);
+    optim::Update begin_update(size_t index, const Factors &factors);
+    void end_update(size_t index) { states_[index].valid |= layout_.needed_states(index); }
     void update_and_sync(const StepPlan &plan, const Factors &factors);
     static OpArgs share_op(const Share &share, uint32_t digest);
     uint32_t digest(const StepPlan &plan) const;
@@ -107,6 +110,7 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     std::optional<Overlap> overlap_;
     std::vector<ParamState> states_;        ///< by parameter; those that other ranks own stay empty
     std::vector<double> parts_;             ///< of a norm, by piece
+    optim::Batch batch_;                    ///< the updates of a step
     std::shared_ptr<optim::Scaler> scaler_; ///< of the last step that had one
     std::unique_ptr<State> consolidated_;
     bool outdated_ = false; ///< consolidated_ was there, but a step or a load has been made since

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups, operations and work through the public header alone: what right calls do, and what wrong ones get. */
+#define _GNU_SOURCE /* CPU_SET */
 #include "kit.h"
 #include <pthread.h>
+#include <sched.h>
 
 static ujoin_group *self_group(void) {
     ujoin_group_options options = {.size = sizeof options, .rendezvous = "local://api-group-self", .world_size = 1};
@@ -58,6 +60,11 @@ static void wrong_groups(void **state) {
     o.timeout_ms = -7;
     assert_error(ujoin_group_create(&o, &group), UJOIN_E_INVALID, "timeout_ms is -7");
     o.timeout_ms = 0;
+    o.threads = -1;
+    assert_error(ujoin_group_create(&o, &group), UJOIN_E_INVALID, "threads is -1");
+    o.threads = 1025;
+    assert_error(ujoin_group_create(&o, &group), UJOIN_E_INVALID, "threads is 1025; expected 1 to 1024");
+    o.threads = 0;
     struct {
         ujoin_group_options known;
         int64_t newer[2];
@@ -75,12 +82,43 @@ static void wrong_groups(void **state) {
     ujoin_group_destroy(NULL);
 }
 
+/* Of a group that is made with this option and this environment. */
+static int32_t threads_of(int32_t option, const char *variable) {
+    ujoin_group_options o = {.size = sizeof o, .rendezvous = "local://api-threads", .world_size = 1, .threads = option};
+    ujoin_group_info info = {.size = sizeof info};
+    ujoin_group *group = NULL;
+    if (variable) setenv("UJOIN_THREADS", variable, 1);
+    assert_int_equal(ujoin_group_create(&o, &group), UJOIN_OK);
+    unsetenv("UJOIN_THREADS");
+    assert_int_equal(ujoin_group_get_info(group, &info), UJOIN_OK);
+    ujoin_group_destroy(group);
+    return info.threads;
+}
+
+static void threads_by_option_environment_and_processors(void **state) {
+    (void)state;
+    assert_int_equal(threads_of(3, NULL), 3);
+    assert_int_equal(threads_of(3, "5"), 3);
+    assert_int_equal(threads_of(0, "5"), 5);
+    cpu_set_t all;
+    cpu_set_t one;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    const int32_t by_processors = threads_of(0, NULL);
+    assert_true(by_processors >= 1 && by_processors <= CPU_COUNT(&all));
+    CPU_ZERO(&one);
+    for (size_t cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(threads_of(0, NULL), 1);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+}
+
 static void wrong_environment(void **state) {
     (void)state;
-    const char *wrong[][3] = {{"RANK", "two", "RANK is \"two\""},        {"RANK", "5", "RANK is 5"},
-                              {"WORLD_SIZE", "0", "WORLD_SIZE is 0"},    {"MASTER_PORT", "x", "MASTER_PORT is \"x\""},
-                              {"UJOIN_TIMEOUT_MS", "soon", "soon"},      {"UJOIN_SPIN_US", "-3", "UJOIN_SPIN_US is -3"},
-                              {"LOCAL_WORLD_SIZE", "1", "several hosts"}};
+    const char *wrong[][3] = {{"RANK", "two", "RANK is \"two\""},         {"RANK", "5", "RANK is 5"},
+                              {"WORLD_SIZE", "0", "WORLD_SIZE is 0"},     {"MASTER_PORT", "x", "MASTER_PORT is \"x\""},
+                              {"UJOIN_TIMEOUT_MS", "soon", "soon"},       {"UJOIN_SPIN_US", "-3", "UJOIN_SPIN_US is -3"},
+                              {"LOCAL_WORLD_SIZE", "1", "several hosts"}, {"UJOIN_THREADS", "0", "UJOIN_THREADS is 0"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         setenv("RANK", "0", 1);
         setenv("WORLD_SIZE", i == 6 ? "2" : "1", 1);
@@ -224,8 +262,13 @@ static void two_ranks_as_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(library_facts),    cmocka_unit_test(wrong_groups),      cmocka_unit_test(wrong_environment),
-        cmocka_unit_test(wrong_operations), cmocka_unit_test(release_runs_once), cmocka_unit_test(two_ranks_as_threads),
+        cmocka_unit_test(threads_by_option_environment_and_processors),
+        cmocka_unit_test(library_facts),
+        cmocka_unit_test(wrong_groups),
+        cmocka_unit_test(wrong_environment),
+        cmocka_unit_test(wrong_operations),
+        cmocka_unit_test(release_runs_once),
+        cmocka_unit_test(two_ranks_as_threads),
     };
     return cmocka_run_group_tests_name("group", tests, NULL, NULL);
 }

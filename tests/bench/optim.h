@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the optimizer programs share: which rules, how much memory they move, and how it is timed.
  *
- * usage: <program> ELEMENTS THREADS. Each thread has its own part of the elements. A line for each rule: its number and the
- * nanoseconds per element of a step, the median over some steps. Memory is written before, so that every page is there. */
+ * usage: <program> ELEMENTS THREADS [RULE]. Each thread has its own part of the elements, unless the program shares them out
+ * itself (OPTIM_SHARES). A line for each rule: its number and the nanoseconds per element of a step, the median over some
+ * steps. Memory is written before, so that every page is there. */
 #ifndef OPTIM_H
 #define OPTIM_H
 
@@ -20,7 +21,7 @@ enum { optim_rule_count = sizeof optim_rules / sizeof optim_rules[0], optim_max_
 typedef struct optim_job {
     const optim_rule *rule;
     size_t count;
-    int steps, thread;
+    int steps, thread, threads; /* threads: those that it is to use itself */
     pthread_barrier_t *barrier;
     double *times; /* of thread 0 */
 } optim_job;
@@ -49,10 +50,15 @@ static void optim_timed(optim_job *job, void (*step)(void *), void *data) {
 
 int main(int argc, char **argv) {
     const size_t count = argc > 2 ? strtoull(argv[1], NULL, 10) : 0;
-    const int threads = argc > 2 ? atoi(argv[2]) : 0;
+    const int wanted = argc > 2 ? atoi(argv[2]) : 0;
+#ifdef OPTIM_SHARES
+    const int threads = wanted < 1 ? 0 : 1;
+#else
+    const int threads = wanted;
+#endif
     const int only = argc > 3 ? atoi(argv[3]) : 0;
     int r, t;
-    if (count == 0 || threads < 1 || threads > 8) {
+    if (count == 0 || wanted < 1 || wanted > 8) {
         fprintf(stderr, "usage: %s ELEMENTS THREADS [RULE]\n", argv[0]);
         return 2;
     }
@@ -66,6 +72,7 @@ int main(int argc, char **argv) {
         for (t = 0; t < threads; t++) {
             optim_job *job = &jobs[t];
             job->rule = &optim_rules[r];
+            job->threads = wanted;
             job->count = count / (size_t)threads;
             job->steps = (int)(100000000 / count) + 3;
             if (job->steps > 50) job->steps = 50;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define OPTIM_SHARES
 #include "optim.h"
 #include <ujoin.h>
 
@@ -13,7 +14,8 @@ static void step(void *zero) { check(zero_step(zero, NULL)); }
 static void *optim_run(void *data) {
     optim_job *job = data;
     const ujoin_hyper momentum = {"momentum", 0.9};
-    ujoin_group_options alone = {.size = sizeof alone, .rendezvous = "local://bench", .backend = "self", .world_size = 1};
+    ujoin_group_options alone = {
+        .size = sizeof alone, .rendezvous = "local://bench", .backend = "self", .world_size = 1, .threads = job->threads};
     ujoin_zero_options options = {
         .size = sizeof options, .hyper = &momentum, .hyper_count = job->rule->id == UJOIN_OPTIMIZER_SGD};
     ujoin_param param = {.count = job->count, .dtype = UJOIN_F32};

@@ -20,7 +20,8 @@ inline ujoin_status ok(ujoin_status status) {
 }
 
 /// Ranks as threads ("self", "local") or processes ("shm"); each has a group.
-inline void on_ranks(const std::string &backend, int size, const std::function<void(ujoin_group *group, int rank)> &body) {
+inline void on_ranks(const std::string &backend, int size, const std::function<void(ujoin_group *group, int rank)> &body,
+                     const std::function<void(ujoin_group_options &)> &adjust = {}) {
     const std::string name = unique("zero");
     const std::string url = backend == "local" ? "local://" + name : "tcp://127.0.0.1:29500";
     const auto one = [&](int rank) {
@@ -31,6 +32,7 @@ inline void on_ranks(const std::string &backend, int size, const std::function<v
         options.name = name.c_str();
         options.rank = rank;
         options.world_size = size;
+        if (adjust) adjust(options);
         ujoin_group *group = nullptr;
         ok(ujoin_group_create(&options, &group));
         struct Owner {

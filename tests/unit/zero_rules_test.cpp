@@ -53,8 +53,9 @@ template <class T> struct Stepper {
         update.dtype = update.grad_dtype = sizeof(T) == 4 ? UJOIN_F32 : UJOIN_F64;
         update.count = param.size();
         for (size_t i = 0; i < optim::max_states; i++) update.states[i] = states[i].data();
-        update.number = &number;
         update.step = ++step;
+        if (rule.next_number) number = rule.next_number(hyper, step, number);
+        update.number = number;
         update.first = first;
         first = false;
         optim::apply(rule, hyper, update);

@@ -5,6 +5,7 @@
 #include "optim/norm.hpp"
 #include "optim/simd.hpp"
 #include "optim/update.hpp"
+#include "os/pool.hpp"
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -174,7 +175,8 @@ template <class T> std::vector<unsigned char> trained(ujoin_optimizer id, ujoin_
         update.grad = grad.data();
         update.count = count;
         for (size_t i = 0; i < optim::max_states; i++) update.states[i] = states[i].data();
-        update.number = &number;
+        if (rule.next_number) number = rule.next_number(optim::default_hyper(rule), step, number);
+        update.number = number;
         update.step = step;
         update.first = step == 1;
         update.clip = step == 3 ? 0.75 : 1;
@@ -229,7 +231,8 @@ TEST(ZeroTypes, norms_of_any_type_and_order) {
     values[2500] = -std::numeric_limits<float>::infinity();
     for (const double p : {1.0, 2.0, 3.0, inf}) EXPECT_FALSE(std::isfinite(norm(p))) << p;
     std::vector<Half> half = converted<Half>({2, -6});
-    optim::scale_elements(UJOIN_F16, half.data(), 2, 0.5);
+    os::Pool alone(1);
+    optim::scale_elements({{UJOIN_F16, half.data(), 2}}, 0.5, alone);
     EXPECT_EQ(static_cast<float>(half[1]), -3);
 }
 

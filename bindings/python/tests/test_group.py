@@ -19,8 +19,16 @@ from ujoin import ReduceOp
 def test_facts(alone: ujoin.Group) -> None:
     assert (alone.rank, alone.size) == (0, 1)
     assert alone.info[:5] == ("self", 0, 1, 0, 1)
+    assert alone.info.threads >= 1
     assert ujoin.backends()["local"][0] is True
     assert ujoin.__version__.count(".") == 2
+
+
+def test_threads() -> None:
+    with ujoin.Group(f"local://{unique('threads')}", backend="self", world_size=1, threads=3) as group:
+        assert group.info.threads == 3
+    with pytest.raises(ujoin.InvalidError, match="threads is -1"):
+        ujoin.Group(f"local://{unique('threads')}", backend="self", world_size=1, threads=-1)
 
 
 @pytest.mark.parametrize(

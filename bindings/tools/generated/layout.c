@@ -123,7 +123,7 @@ static void print_ujoin_group_options(void) {
     FIELD(ujoin_group_options, timeout_ms);
     FIELD(ujoin_group_options, rendezvous_timeout_ms);
     FIELD(ujoin_group_options, shadow_collectives);
-    FIELD(ujoin_group_options, reserved);
+    FIELD(ujoin_group_options, threads);
 }
 static void print_ujoin_group_info(void) {
     TYPE("ujoin_group_info", ujoin_group_info);
@@ -134,7 +134,7 @@ static void print_ujoin_group_info(void) {
     FIELD(ujoin_group_info, local_rank);
     FIELD(ujoin_group_info, local_size);
     FIELD(ujoin_group_info, progress);
-    FIELD(ujoin_group_info, reserved);
+    FIELD(ujoin_group_info, threads);
 }
 static void print_ujoin_hook_args(void) {
     TYPE("ujoin_hook_args", ujoin_hook_args);

@@ -11,27 +11,34 @@ enum Place : size_t { lr, beta1, beta2, eps, weight_decay, maximize };
 /// You et al., "Large Batch Optimization for Deep Learning": Adam's direction and the decay, scaled by the ratio of the
 /// norms of parameter and update. That is one number for a whole tensor, hence two passes. Where one of the norms is 0,
 /// the ratio is 1.
-template <class T> struct Lamb {
-    T sign;
-    T b1, fresh1;
-    T b2, fresh2;
+template <class T> struct Direction {
     T correction1, correction2;
     T epsilon;
     T decay;
-    double rate;
-    T minus_move = 0;
-    LaneSum param_squares, update_squares;
 
-    Lamb(const Hyper &h, const Update &u)
-        : sign(h[maximize] != 0 ? T(-1) : T(1)), b1(static_cast<T>(h[beta1])), fresh1(static_cast<T>(1 - h[beta1])),
-          b2(static_cast<T>(h[beta2])), fresh2(static_cast<T>(1 - h[beta2])),
-          correction1(static_cast<T>(1 - std::pow(h[beta1], static_cast<double>(u.step)))),
+    Direction(const Hyper &h, const Update &u)
+        : correction1(static_cast<T>(1 - std::pow(h[beta1], static_cast<double>(u.step)))),
           correction2(static_cast<T>(1 - std::pow(h[beta2], static_cast<double>(u.step)))), epsilon(static_cast<T>(h[eps])),
-          decay(static_cast<T>(h[weight_decay])), rate(h[lr]) {}
+          decay(static_cast<T>(h[weight_decay])) {}
 
-    UJOIN_INLINE T direction(T p, T m, T v) const {
+    UJOIN_INLINE T at(T p, T m, T v) const {
         return (m / correction1) / (std::sqrt(v / correction2) + epsilon) + decay * p;
     }
+};
+
+/// Brings the moments up to date, and adds up the squares of parameter and direction.
+template <class T> struct LambMoments {
+    Direction<T> direction;
+    T sign;
+    T b1, fresh1;
+    T b2, fresh2;
+    double *sums;
+    LaneSum param_squares, update_squares;
+
+    LambMoments(const Hyper &h, const Update &u)
+        : direction(h, u), sign(h[maximize] != 0 ? T(-1) : T(1)), b1(static_cast<T>(h[beta1])),
+          fresh1(static_cast<T>(1 - h[beta1])), b2(static_cast<T>(h[beta2])), fresh2(static_cast<T>(1 - h[beta2])),
+          sums(u.sums) {}
 
     UJOIN_INLINE void operator()(const Piece<T> &piece) {
         const T *__restrict param = piece.param;
@@ -48,24 +55,34 @@ template <class T> struct Lamb {
             return p * p;
         });
         update_squares.add(piece.count, [&](size_t i) UJOIN_INLINE_LAMBDA {
-            const auto r = static_cast<double>(direction(param[i], average[i], square[i]));
+            const auto r = static_cast<double>(direction.at(param[i], average[i], square[i]));
             return r * r;
         });
     }
 
-    void measured() {
-        const double param_norm = std::sqrt(param_squares.total());
-        const double update_norm = std::sqrt(update_squares.total());
+    void end() const {
+        sums[0] = param_squares.total();
+        sums[1] = update_squares.total();
+    }
+};
+
+template <class T> struct LambMove {
+    Direction<T> direction;
+    T minus_move;
+
+    LambMove(const Hyper &h, const Update &u) : direction(h, u) {
+        const double param_norm = std::sqrt(u.sums[0]);
+        const double update_norm = std::sqrt(u.sums[1]);
         const double ratio = param_norm == 0 || update_norm == 0 ? 1 : param_norm / update_norm;
-        minus_move = static_cast<T>(-rate * ratio);
+        minus_move = static_cast<T>(-h[lr] * ratio);
     }
 
-    UJOIN_INLINE void second(const Piece<T> &piece) const {
+    UJOIN_INLINE void operator()(const Piece<T> &piece) const {
         T *__restrict param = piece.param;
         const T *__restrict average = piece.states[0];
         const T *__restrict square = piece.states[1];
         for (size_t i = 0; i < piece.count; i++)
-            param[i] = param[i] + minus_move * direction(param[i], average[i], square[i]);
+            param[i] = param[i] + minus_move * direction.at(param[i], average[i], square[i]);
     }
 };
 
@@ -81,7 +98,8 @@ Rule lamb_rule() {
     rule.per_tensor = true;
     rule.counts_steps = true;
     rule.check = check_like_adam;
-    rule.apply = walk<Lamb>;
+    rule.measure = walk<LambMoments>;
+    rule.apply = walk<LambMove>;
     return rule;
 }
 

@@ -8,6 +8,8 @@ namespace {
 
 enum Place : size_t { lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled, maximize };
 
+double momentum_at(const Hyper &h, double step) { return h[beta1] * (1 - 0.5 * std::pow(0.96, step * h[momentum_decay])); }
+
 template <class T> struct NAdam {
     T sign;
     T keep;  ///< decoupled decay of the parameter itself
@@ -20,12 +22,9 @@ template <class T> struct NAdam {
     NAdam(const Hyper &h, const Update &u) {
         const auto step = static_cast<double>(u.step);
         const bool apart = h[decoupled] != 0;
-        const auto momentum_at = [&](double t) { return h[beta1] * (1 - 0.5 * std::pow(0.96, t * h[momentum_decay])); };
-        const double mu = momentum_at(step);
-        const double mu_next = momentum_at(step + 1);
-        // The product over all steps is a number in f32, as PyTorch keeps it.
-        const double product = static_cast<double>(static_cast<float>(*u.number) * static_cast<float>(mu));
-        *u.number = product;
+        const double mu = momentum_at(h, step);
+        const double mu_next = momentum_at(h, step + 1);
+        const double product = u.number;
         sign = h[maximize] != 0 ? T(-1) : T(1);
         keep = apart ? static_cast<T>(1 - h[lr] * h[weight_decay]) : T(1);
         decay = apart ? T(0) : static_cast<T>(h[weight_decay]);
@@ -61,6 +60,11 @@ template <class T> struct NAdam {
     }
 };
 
+/// The product over all steps is a number in f32, as PyTorch keeps it.
+double next_product(const Hyper &h, int64_t step, double product) {
+    return static_cast<double>(static_cast<float>(product) * static_cast<float>(momentum_at(h, static_cast<double>(step))));
+}
+
 void check(const Hyper &h) {
     check_like_adam(h);
     at_least_zero("momentum_decay", h[momentum_decay]);
@@ -83,6 +87,7 @@ Rule nadam_rule() {
     rule.states = {"exp_avg", "exp_avg_sq"};
     rule.counts_steps = true;
     rule.number = "mu_product";
+    rule.next_number = next_product;
     rule.check = check;
     rule.apply = walk<NAdam>;
     return rule;

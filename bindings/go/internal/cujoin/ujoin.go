@@ -232,7 +232,7 @@ extern swig_type_13 _wrap_StoreSet_cujoin(uintptr_t arg1, swig_type_14 arg2, swi
 extern swig_type_16 _wrap_StoreGet_cujoin(uintptr_t arg1, swig_type_17 arg2, swig_type_18 arg3, swig_voidp arg4, swig_type_19 arg5, swig_voidp arg6, swig_voidp arg7);
 extern swig_type_20 _wrap_StoreAdd_cujoin(uintptr_t arg1, swig_type_21 arg2, swig_type_22 arg3, swig_voidp arg4, swig_voidp arg5);
 extern swig_type_23 _wrap_StoreWait_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_24 arg3, swig_type_25 arg4, swig_voidp arg5);
-extern swig_type_26 _wrap_GroupCreate_cujoin(swig_type_27 arg1, swig_type_28 arg2, swig_type_29 arg3, uintptr_t arg4, swig_intgo arg5, swig_intgo arg6, swig_type_30 arg7, swig_type_31 arg8, swig_intgo arg9, swig_voidp arg10, swig_voidp arg11);
+extern swig_type_26 _wrap_GroupCreate_cujoin(swig_type_27 arg1, swig_type_28 arg2, swig_type_29 arg3, uintptr_t arg4, swig_intgo arg5, swig_intgo arg6, swig_type_30 arg7, swig_type_31 arg8, swig_intgo arg9, swig_intgo arg10, swig_voidp arg11, swig_voidp arg12);
 extern swig_type_32 _wrap_GroupInfo_cujoin(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_33 _wrap_GroupBackend_cujoin(uintptr_t arg1);
 extern swig_type_34 _wrap_GroupClose_cujoin(uintptr_t arg1, swig_type_35 arg2, swig_voidp arg3);
@@ -524,7 +524,7 @@ func StoreWait(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4 int64, arg5 u
 	return swig_r_1
 }
 
-func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, arg6 int, arg7 int64, arg8 int64, arg9 int, arg10 unsafe.Pointer, arg11 unsafe.Pointer) (_swig_ret *Failure) {
+func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, arg6 int, arg7 int64, arg8 int64, arg9 int, arg10 int, arg11 unsafe.Pointer, arg12 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -537,7 +537,8 @@ func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, 
 	_swig_i_8 := arg9
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
-	swig_r = (uint64)(C._wrap_GroupCreate_cujoin(*(*C.swig_type_27)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_intgo(_swig_i_5), C.swig_type_30(_swig_i_6), C.swig_type_31(_swig_i_7), C.swig_intgo(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_voidp(_swig_i_10)))
+	_swig_i_11 := arg12
+	swig_r = (uint64)(C._wrap_GroupCreate_cujoin(*(*C.swig_type_27)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_intgo(_swig_i_5), C.swig_type_30(_swig_i_6), C.swig_type_31(_swig_i_7), C.swig_intgo(_swig_i_8), C.swig_intgo(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_voidp(_swig_i_11)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}

@@ -24,6 +24,7 @@ class GroupInfo(NamedTuple):
     """among the ranks of this host"""
     local_size: int
     progress: bool
+    threads: int
     """whether work advances by itself; else only inside calls (fewer processors than ranks)"""
 
 
@@ -35,7 +36,8 @@ class Group(Collectives):
     `world_size` count only together; else they come from the environment. `name` tells apart several groups of one
     rendezvous. `store`: meet there instead. `timeout`: of a collective, by default 10 minutes. `shadow_collectives`: a rank
     that has joined (see `ujoin.Join`) takes part in the collectives that the program itself calls on this group; it adds
-    nothing, AVG divides by the contributors, and `Work.contributors` says who they were.
+    nothing, AVG divides by the contributors, and `Work.contributors` says who they were. `threads` that compute a step of an
+    optimizer, with the caller's: by default variable UJOIN_THREADS, else the rank's share of the processors.
 
     Collectives are called by every rank in the same order; a failed one breaks the group. Memory is used where it lies, see
     `ujoin.Memory`. As a context manager it closes the group at the end, or aborts it when the block raises.
@@ -55,6 +57,7 @@ class Group(Collectives):
         timeout: Timeout = None,
         rendezvous_timeout: Timeout = None,
         shadow_collectives: bool = False,
+        threads: int = 0,
     ) -> None:
         self._handle: _ujoin.Handle = _ujoin.ujoin_group_create(
             rendezvous,
@@ -66,6 +69,7 @@ class Group(Collectives):
             limit(timeout),
             limit(rendezvous_timeout),
             shadow_collectives,
+            threads,
         )
 
     @classmethod
@@ -112,9 +116,9 @@ class Group(Collectives):
 
     @property
     def info(self) -> GroupInfo:
-        """What was agreed: backend, ranks of this host, progress."""
-        backend, rank, size, local_rank, local_size, progress = _ujoin.ujoin_group_get_info(self._handle)
-        return GroupInfo(backend, rank, size, local_rank, local_size, bool(progress))
+        """What was agreed: backend, ranks of this host, progress; and this rank's threads."""
+        backend, rank, size, local_rank, local_size, progress, threads = _ujoin.ujoin_group_get_info(self._handle)
+        return GroupInfo(backend, rank, size, local_rank, local_size, bool(progress), threads)
 
     def close(self, timeout: Timeout = None) -> bool:
         """Waits until all operations are complete and every rank has come here, then ends the group. False: not in this
@@ -152,6 +156,7 @@ def init_process_group(
     *,
     rendezvous_timeout: Timeout = None,
     shadow_collectives: bool = False,
+    threads: int = 0,
 ) -> Group:
     """Makes the group that objects of this process use unless they are given another, and returns it.
 
@@ -171,6 +176,7 @@ def init_process_group(
         timeout=timeout,
         rendezvous_timeout=rendezvous_timeout,
         shadow_collectives=shadow_collectives,
+        threads=threads,
     )
     return _default
 

@@ -102,8 +102,8 @@ fn main() {
         offset_of!(ujoin_group_options, shadow_collectives),
         |s: &ujoin_group_options| &s.shadow_collectives,
     );
-    field("ujoin_group_options.reserved", offset_of!(ujoin_group_options, reserved), |s: &ujoin_group_options| {
-        &s.reserved
+    field("ujoin_group_options.threads", offset_of!(ujoin_group_options, threads), |s: &ujoin_group_options| {
+        &s.threads
     });
     kind::<ujoin_group_info>("ujoin_group_info");
     field("ujoin_group_info.size", offset_of!(ujoin_group_info, size), |s: &ujoin_group_info| &s.size);
@@ -119,7 +119,7 @@ fn main() {
         &s.local_size
     });
     field("ujoin_group_info.progress", offset_of!(ujoin_group_info, progress), |s: &ujoin_group_info| &s.progress);
-    field("ujoin_group_info.reserved", offset_of!(ujoin_group_info, reserved), |s: &ujoin_group_info| &s.reserved);
+    field("ujoin_group_info.threads", offset_of!(ujoin_group_info, threads), |s: &ujoin_group_info| &s.threads);
     kind::<ujoin_hook_args>("ujoin_hook_args");
     field("ujoin_hook_args.size", offset_of!(ujoin_hook_args, size), |s: &ujoin_hook_args| &s.size);
     field("ujoin_hook_args.joinable", offset_of!(ujoin_hook_args, joinable), |s: &ujoin_hook_args| &s.joinable);

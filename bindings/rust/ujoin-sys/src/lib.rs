@@ -386,7 +386,8 @@ pub struct ujoin_group_options {
     pub rendezvous_timeout_ms: i64,
     /// a joined rank shadows the program's own collectives, see ujoin_ctx_start
     pub shadow_collectives: i32,
-    pub reserved: i32,
+    /// that compute; default UJOIN_THREADS, else processors / local ranks; at most 1024
+    pub threads: i32,
 }
 impl ujoin_group_options {
     /// All zero, but for `size`: every field has its default.
@@ -402,7 +403,7 @@ impl ujoin_group_options {
             timeout_ms: 0,
             rendezvous_timeout_ms: 0,
             shadow_collectives: 0,
-            reserved: 0,
+            threads: 0,
         }
     }
 }
@@ -426,7 +427,8 @@ pub struct ujoin_group_info {
     pub local_size: i32,
     /// 1: work advances by itself; 0: only inside calls (fewer processors than ranks)
     pub progress: i32,
-    pub reserved: i32,
+    /// that compute in this rank, see ujoin_group_options
+    pub threads: i32,
 }
 impl ujoin_group_info {
     /// All zero, but for `size`: every field has its default.
@@ -439,7 +441,7 @@ impl ujoin_group_info {
             local_rank: 0,
             local_size: 0,
             progress: 0,
-            reserved: 0,
+            threads: 0,
         }
     }
 }
@@ -1966,7 +1968,11 @@ unsafe extern "C" {
     /// UJOIN_E_INVALID: a variable or option is wrong (named). UJOIN_E_TIMEOUT: the text names the ranks that came.
     /// UJOIN_E_MISMATCH: ranks differ in size, backend or options. UJOIN_E_UNSUPPORTED: who could not use the
     /// backend, and why. env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ujoin-run sets them. The group
-    /// keeps `store` alive.
+    /// keeps `store` alive. threads: what a step of an optimizer computes over many elements is shared by the calling
+    /// thread and threads that the group makes when they are first needed; they sleep in between, block all signals,
+    /// and end with the group. Results do not depend on the number, which may differ between ranks. By default it is
+    /// the rank's share of the processors that affinity mask and cgroup quota leave this process. Rules and hooks of
+    /// the program's own run on the calling thread.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_group_create(options: *const ujoin_group_options, out: *mut *mut ujoin_group) -> ujoin_status;
@@ -1981,7 +1987,8 @@ unsafe extern "C" {
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_group_size(group: *const ujoin_group) -> i32;
 
-    /// Fills a struct (set its size) with what was agreed: backend, ranks of this host, progress.
+    /// Fills a struct (set its size) with what was agreed: backend, ranks of this host, progress; and with this
+    /// rank's threads.
     ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_group_get_info(group: *const ujoin_group, out: *mut ujoin_group_info) -> ujoin_status;

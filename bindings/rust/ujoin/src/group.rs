@@ -39,6 +39,7 @@ pub struct GroupBuilder<'s> {
     timeout: Option<Duration>,
     rendezvous_timeout: Option<Duration>,
     shadow_collectives: bool,
+    threads: usize,
 }
 
 impl<'s> GroupBuilder<'s> {
@@ -92,6 +93,13 @@ impl<'s> GroupBuilder<'s> {
         self
     }
 
+    /// The threads that compute a step of an optimizer, with the caller's; default `UJOIN_THREADS`, else the rank's share of
+    /// the processors.
+    pub fn threads(mut self, count: usize) -> Self {
+        self.threads = count;
+        self
+    }
+
     /// Meets the other ranks, agrees on a backend and attaches. Collective, blocking.
     pub fn build(self) -> Result<Group> {
         // SAFETY: the options are whole, and so is what they point to.
@@ -127,6 +135,7 @@ impl<'s> GroupBuilder<'s> {
             timeout_ms: limit_ms(self.timeout),
             rendezvous_timeout_ms: limit_ms(self.rendezvous_timeout),
             shadow_collectives: self.shadow_collectives.into(),
+            threads: rank_to_c(self.threads),
             ..Default::default()
         };
         let mut out = ptr::null_mut();
@@ -150,6 +159,8 @@ pub struct GroupInfo {
     pub local_size: usize,
     /// Whether work advances by itself; else only inside calls (fewer processors than ranks).
     pub progress: bool,
+    /// The threads that compute in this rank.
+    pub threads: usize,
 }
 
 impl Group {
@@ -212,6 +223,7 @@ impl Group {
             local_rank: maybe_rank(info.local_rank).unwrap_or_default(),
             local_size: maybe_rank(info.local_size).unwrap_or_default(),
             progress: info.progress != 0,
+            threads: maybe_rank(info.threads).unwrap_or_default(),
         })
     }
 

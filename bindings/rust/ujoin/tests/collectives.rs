@@ -107,6 +107,16 @@ fn operations_of_processes() {
 }
 
 #[test]
+fn threads_of_a_group() {
+    let _deadline = deadline();
+    let group = Group::builder().backend("self").rank(0, 1).threads(3).build().unwrap();
+    assert_eq!(group.info().unwrap().threads, 3);
+    assert!(Group::alone().unwrap().info().unwrap().threads >= 1);
+    let error = Group::builder().backend("self").rank(0, 1).threads(5000).build().unwrap_err();
+    assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("threads is 5000"), "{error}");
+}
+
+#[test]
 fn a_group_alone() {
     let _deadline = deadline();
     let group = Group::alone().unwrap();
