@@ -466,6 +466,7 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
                                .static_graph = (int32_t)o[8],
                                .bucket_view = (int32_t)o[9],
                                .no_buffer_broadcast = (int32_t)o[10],
+                               .gradient_sync = (ujoin_gradient_sync)o[11],
                                .buffers = buffers,
                                .buffer_count = buffer_count,
                                .release = release,

@@ -4,7 +4,8 @@
 namespace ujoin {
 
 const char *op_kind_name(OpKind kind) {
-    constexpr const char *names[] = {"none", "barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "close"};
+    constexpr const char *names[] = {"none",       "barrier",        "all_reduce", "broadcast",
+                                     "all_gather", "reduce_scatter", "close",      "step"};
     const auto index = static_cast<size_t>(kind);
     return index < sizeof names / sizeof *names ? names[index] : "?";
 }
@@ -36,6 +37,8 @@ std::string describe(OpKind kind, ujoin_reduce reduce, ujoin_dtype dtype, uint64
         return cat("broadcast(", dtype_name(dtype), ", ", count, ", root ", root, ")");
     case OpKind::all_gather:
         return cat("all_gather(", dtype_name(dtype), ", ", count, ")");
+    case OpKind::owner_step:
+        return cat("step(of ", count, " elements)");
     default:
         return op_kind_name(kind);
     }

@@ -8,7 +8,10 @@
 
 namespace ujoin {
 
-enum class OpKind : uint8_t { none, barrier, all_reduce, broadcast, all_gather, reduce_scatter, close };
+class OwnerStep;
+struct StepRange;
+
+enum class OpKind : uint8_t { none, barrier, all_reduce, broadcast, all_gather, reduce_scatter, close, owner_step };
 const char *op_kind_name(OpKind kind);
 
 /// A piece of memory.
@@ -55,7 +58,7 @@ struct OpOutcome {
 /// Any operation, completely described; checked once above the backends. Counts are elements of `dtype`.
 ///   barrier, close: no memory           all_reduce: send n -> recv n
 ///   broadcast: recv n, from root        all_gather: send n -> recv W n, or parts (below)
-///   reduce_scatter: send W n -> recv n
+///   reduce_scatter: send W n -> recv n   owner_step: `step` has it all; count only tells it from another
 struct OpArgs {
     OpKind kind = OpKind::none;
     ujoin_reduce reduce = UJOIN_SUM;
@@ -66,6 +69,7 @@ struct OpArgs {
     Memory recv;
     /// all_gather with parts of unequal size: W + 1 byte offsets into recv (the first 0), the same on every rank. Borrowed.
     const size_t *part_offsets = nullptr;
+    OwnerStep *step = nullptr; ///< borrowed
 
     /// A shadow contributes nothing to a reduction: its memory is not read, only written.
     bool shadow = false;
@@ -89,8 +93,8 @@ struct OpArgs {
 
     /// Where a backend is in this operation.
     struct Cursor {
-        size_t offset = 0; ///< bytes done
-        size_t length = 0; ///< bytes in the present step
+        size_t offset = 0; ///< bytes done; elements in a step
+        size_t length = 0; ///< likewise: in the present step
         int32_t peer = 0;  ///< next rank to wait for
         int8_t phase = 0;
         bool waiting = false;

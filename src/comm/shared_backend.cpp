@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/shared_backend.hpp"
 #include "base/env.hpp"
+#include "comm/contribution.hpp"
 #include "comm/kernels.hpp"
+#include "comm/owner_step.hpp"
 #include "os/cpu.hpp"
 #include <algorithm>
 #include <cstring>
@@ -9,13 +11,6 @@
 
 namespace ujoin {
 namespace {
-
-constexpr uint32_t flag_shadow = 1;
-constexpr uint32_t flag_stop = 2;
-constexpr uint32_t flag_scaled_by_weight = 4; ///< by whoever reads the contribution
-constexpr uint32_t flag_program = 8;
-constexpr uint32_t flag_empty = 16;
-constexpr uint32_t tag_shift = 8;
 
 /// kind 4 | reduction 4 | type 4 | root 12 | count 40: exact, so that both sides can be described in an error.
 uint64_t pack_fingerprint(const OpArgs &op) {
@@ -69,28 +64,6 @@ void copy_into(const Memory &to, size_t offset, const char *from, size_t length)
         std::memcpy(piece, from, n);
         from += n;
     });
-}
-
-bool contributes(const OpArgs &op, uint32_t flags, double weight) {
-    return !(flags & flag_shadow) && !(op.divide == Divide::weight && weight == 0);
-}
-/// A 16-bit type cannot hold a gradient times a number of samples: the weight is published, and applied in f32 by the reader.
-bool scaled_by_reader(const OpArgs &op) { return op.scale != 1 && op.scale == op.weight && dtype_size(op.dtype) == 2; }
-double divisor_of(const OpArgs &op, int32_t ranks) {
-    if (op.reduce == UJOIN_AVG) return op.outcome.contributors;
-    switch (op.divide) {
-    case Divide::ranks:
-        return ranks;
-    case Divide::contributors:
-        return op.outcome.contributors;
-    case Divide::weight:
-        return op.outcome.weight;
-    default:
-        return 1;
-    }
-}
-bool nobody_contributed(const OpArgs &op) {
-    return op.divide == Divide::weight ? op.outcome.weight == 0 : op.outcome.contributors == 0;
 }
 
 std::vector<FateLine *> fates_of(const std::vector<RankArea *> &areas) {
@@ -191,13 +164,14 @@ bool SharedBackend::advance(OpArgs &op) {
     }
 }
 
-/// Bytes that the operation walks through, per rank or part.
+/// Bytes that the operation walks through, per rank or part; elements in a step.
 size_t SharedBackend::span(const OpArgs &op) const {
     if (op.part_offsets) {
         size_t longest = 0;
         for (int32_t k = 0; k < size(); k++) longest = std::max(longest, part_bytes(op, k));
         return longest;
     }
+    if (op.step) return op.step->longest() + (op.step->shares() ? step_elements(*op.step) : 0);
     return op.count * dtype_size(op.dtype);
 }
 size_t SharedBackend::part_bytes(const OpArgs &op, int32_t rank) const {
@@ -241,6 +215,7 @@ void SharedBackend::begin_step(OpArgs &op) {
     OpArgs::Cursor &at = op.cursor;
     if (at.phase == 0) {
         size_t piece = parts_.chunk;
+        if (op.step) piece = step_elements(*op.step);
         if (op.kind == OpKind::reduce_scatter) piece = std::max<size_t>(64, piece / parts_.areas.size() / 64 * 64);
         at.length = std::min(span(op) - at.offset, piece);
         step_++;
@@ -279,6 +254,10 @@ void SharedBackend::end_step(OpArgs &op) {
         case OpKind::all_gather:
             gather(op);
             break;
+        case OpKind::owner_step:
+            take_shared(op);
+            step_own(op);
+            break;
         default:
             break;
         }
@@ -291,8 +270,8 @@ void SharedBackend::publish(const OpArgs &op) {
     own.fingerprint = pack_fingerprint(op);
     own.weight = op.weight;
     own.flags = (op.shadow ? flag_shadow : 0) | (op.stop_request ? flag_stop : 0) |
-                (scaled_by_reader(op) ? flag_scaled_by_weight : 0) | (op.program ? flag_program : 0) |
-                (op.empty ? flag_empty : 0) | (op.use_tag << tag_shift);
+                (scaled_by_reader(op, op.step ? UJOIN_F16 : op.dtype) ? flag_scaled_by_weight : 0) |
+                (op.program ? flag_program : 0) | (op.empty ? flag_empty : 0) | (op.use_tag << tag_shift);
     own.digest = op.digest;
     own.arrived.store(step_, std::memory_order_release);
     os::announce(own.event);
@@ -351,6 +330,7 @@ void SharedBackend::report_mismatch(const OpArgs &op, int32_t other_rank) {
 }
 
 void SharedBackend::stage(const OpArgs &op) {
+    if (op.step) return stage_gradients(op);
     const OpArgs::Cursor &at = op.cursor;
     const size_t staged = staged_bytes(op, parts_.rank);
     if (staged == 0 || op.empty) return;
@@ -358,7 +338,7 @@ void SharedBackend::stage(const OpArgs &op) {
     switch (op.kind) {
     case OpKind::all_reduce:
     case OpKind::reduce_scatter: {
-        if (!contributes(op, op.shadow ? flag_shadow : 0, op.weight)) return; // its memory may hold anything, a NaN even
+        if (!own_contributes(op)) return; // its memory may hold anything, a NaN even
         const Memory &from = op.send.absent() ? op.recv : op.send;
         const size_t parts = op.kind == OpKind::reduce_scatter ? parts_.areas.size() : 1;
         for (size_t p = 0; p < parts; p++, to += at.length) stage_scaled(op, from, p * span(op) + at.offset, to, at.length);
@@ -379,7 +359,7 @@ void SharedBackend::stage(const OpArgs &op) {
 }
 
 void SharedBackend::stage_scaled(const OpArgs &op, const Memory &from, size_t offset, char *to, size_t length) {
-    if (op.scale == 1 || scaled_by_reader(op)) return copy_out_of(from, offset, to, length);
+    if (op.scale == 1 || scaled_by_reader(op, op.dtype)) return copy_out_of(from, offset, to, length);
     for_pieces(from, offset, length, [&](const char *piece, size_t n) {
         scale_elements(op.dtype, piece, to, n / dtype_size(op.dtype), op.scale);
         to += n;
@@ -406,10 +386,10 @@ void SharedBackend::reduce_into(const OpArgs &op, size_t data_offset, size_t sta
     if (n == 0) return; // nobody has anything: what lies there stays
     const double divisor = divisor_of(op, size());
     // In place, what this rank staged still lies where the result goes: one pass over memory less.
-    const char *staged_by_us =
-        &out == &op.recv && op.send.absent() && op.kind == OpKind::all_reduce && (op.scale == 1 || scaled_by_reader(op))
-            ? data(parts_.rank, staged) + data_offset
-            : nullptr;
+    const char *staged_by_us = &out == &op.recv && op.send.absent() && op.kind == OpKind::all_reduce &&
+                                       (op.scale == 1 || scaled_by_reader(op, op.dtype))
+                                   ? data(parts_.rank, staged) + data_offset
+                                   : nullptr;
     size_t done = 0;
     for_pieces(out, out_offset, length, [&](char *piece, size_t bytes) {
         for (size_t k = 0; k < n; k++) shifted_[k] = inputs_[k] == staged_by_us ? piece : inputs_[k] + done;

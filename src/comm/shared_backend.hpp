@@ -65,6 +65,15 @@ class SharedBackend final : public Backend {
     void copy_shares(const OpArgs &op);
     void gather(const OpArgs &op);
 
+    // An owner's step (shared_step.cpp).
+    size_t step_elements(const OwnerStep &step) const;
+    char *gradient_slot(int32_t from, int32_t owner);
+    char *value_slot(int32_t owner, uint64_t step);
+    void stage_gradients(const OpArgs &op);
+    void step_own(const OpArgs &op);
+    const char *sum_block(const OpArgs &op, const StepRange &range, size_t first, size_t count, size_t at);
+    void take_shared(const OpArgs &op);
+
     Parts parts_;
     Watch watch_;
     Board board_;
@@ -74,6 +83,7 @@ class SharedBackend final : public Backend {
     std::vector<const char *> shifted_; ///< likewise
     std::vector<double> scales_;        ///< of inputs_, where any_scaled_
     bool any_scaled_ = false;
+    std::vector<char> step_scratch_; ///< a block of sums and one of this rank's part of them
 };
 
 /// Spin time of a caller's waits: none when `ranks` on this host outnumber the processors, else half a millisecond. A rank

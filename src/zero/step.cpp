@@ -11,9 +11,6 @@
 namespace ujoin {
 namespace {
 
-constexpr const char *step_differs =
-    "ranks differ in hyper-parameters, in options of the step, or in which parameters have a gradient or are frozen";
-
 double clip_factor(double max_norm, double norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
 
 } // namespace
@@ -22,6 +19,7 @@ ujoin_status Zero::step(ujoin_call_fn closure, void *closure_data, const StepPla
                         std::shared_ptr<optim::Scaler> scaler, double *out_norm) {
     check_own_steps("zero_step");
     check_whole("a step");
+    if (fused_) check_joined_alike();
     if (closure) {
         // Before the use is published: if the closure runs a ddp, its use comes first, as its collectives do.
         last_error().text.clear();
@@ -32,18 +30,22 @@ ujoin_status Zero::step(ujoin_call_fn closure, void *closure_data, const StepPla
         }
     }
     prepare();
+    std::optional<Contribution> given;
+    if (fused_) given = take_contribution();
     scaler_ = std::move(scaler);
     const ujoin_status status = joinable()->notify();
-    const ujoin_status outcome = run_step(plan, false, out_norm);
+    const ujoin_status outcome = run_step(plan, given, false, out_norm);
     return outcome != UJOIN_OK ? outcome : status;
 }
 
 void Zero::shadow_step() {
     check_whole("a step");
     prepare();
+    std::optional<Contribution> given;
+    if (fused_) given = take_contribution();
     StepPlan none;
     none.active = 0;
-    run_step(none, true, nullptr);
+    run_step(none, given, true, nullptr);
 }
 
 /// Makes the state that this step needs, so that nothing of the library's can fail once parameters change.
@@ -58,10 +60,15 @@ void Zero::prepare() {
     }
 }
 
-ujoin_status Zero::run_step(StepPlan plan, bool shadow, double *out_norm) {
+ujoin_status Zero::run_step(StepPlan plan, const std::optional<Contribution> &given, bool shadow, double *out_norm) {
     if (layout_.options.compare_values) compare_values();
     // A rank that has joined knows nothing of the others' options.
     if (joinable()->armed()) plan = agree_on_plan(plan, shadow);
+    if (given && !sums_first(plan)) {
+        step_at_once(plan, *given);
+        return UJOIN_OK;
+    }
+    if (given) sum_for_owners(plan, *given);
     Factors factors;
     if (plan.measures()) {
         if (plan.scale != 0) factors.unscale = 1 / plan.scale;
@@ -127,7 +134,7 @@ double Zero::measure(double norm_type, uint32_t digest) {
     op.count = op.recv.bytes();
     op.part_offsets = layout_.numbers_of.data();
     op.digest = digest;
-    op.digest_text = step_differs;
+    op.digest_text = StepPlan::differs;
     group_->run(op, Deadline::in(config_.idle_timeout_ms));
     std::vector<double> by_param(layout_.params.size());
     std::map<size_t, optim::NormSum> cut; // parameters
@@ -145,6 +152,10 @@ double Zero::measure(double norm_type, uint32_t digest) {
 
 ujoin_status Zero::clip_gradients(double max_norm, double norm_type, double *out_norm) {
     check_own_steps("clipping");
+    if (fused_)
+        fail_state("rank ", group_->rank(),
+                   ": clipping apart from a step is not possible: the optimizer was made with a "
+                   "reducer of UJOIN_GRADIENT_SYNC_TO_OWNER, so that gradients are summed in zero_step; give it max_norm");
     if (joinable()->armed())
         fail_state(
             "clipping apart from a step is not possible in an armed join context: ranks that have joined know nothing "
@@ -169,10 +180,22 @@ void Zero::update(const Factors &factors, const std::vector<bool> *chosen) {
 }
 
 void Zero::update_param(size_t index, const Factors &factors) {
+    const ZeroParam &param = layout_.params[index];
+    const optim::Hyper &hyper = hyper_of(param.group);
+    const optim::Update work = begin_update(index, factors);
+    if (config_.custom) {
+        config_.custom->update(param, index, hyper, work);
+    } else {
+        optim::apply(*layout_.rule, hyper, work);
+    }
+    end_update(index);
+}
+
+/// The next update of what this rank owns of a parameter.
+optim::Update Zero::begin_update(size_t index, const Factors &factors) {
     const optim::Rule &rule = *layout_.rule;
     const ZeroParam &param = layout_.params[index];
     const Piece &piece = layout_.own(index);
-    const optim::Hyper &hyper = hyper_of(param.group);
     ParamState &state = states_[index];
     const unsigned needed = layout_.needed_states(index);
     state.step++;
@@ -200,12 +223,7 @@ void Zero::update_param(size_t index, const Factors &factors) {
         key.text(param.name);
         work.random_key = key.value();
     }
-    if (config_.custom) {
-        config_.custom->update(param, index, hyper, work);
-    } else {
-        optim::apply(rule, hyper, work);
-    }
-    state.valid |= needed;
+    return work;
 }
 
 OpArgs Zero::share_op(const Share &share, uint32_t digest) {
@@ -215,27 +233,21 @@ OpArgs Zero::share_op(const Share &share, uint32_t digest) {
     op.count = op.recv.bytes();
     op.part_offsets = share.offsets.data();
     op.digest = digest;
-    op.digest_text = step_differs;
+    op.digest_text = StepPlan::differs;
     return op;
 }
 
 void Zero::update_and_sync(const StepPlan &plan, const Factors &factors) {
     group_->check_usable();
     OpArgs op = share_op(layout_.share, digest(plan));
-    broken_ = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
-    drop_consolidated();
-    try {
+    change([&] {
         if (config_.custom) { // the program's code can fail on one rank alone
             together(*group_, [&] { update(factors); });
         } else {
             update(factors);
         }
         group_->run(op, Deadline::in(config_.idle_timeout_ms));
-    } catch (const Error &error) {
-        break_by(broken_, error.text());
-        throw;
-    }
-    broken_ = 0;
+    });
 }
 
 uint32_t Zero::digest(const StepPlan &plan) const {

@@ -180,6 +180,9 @@ static void print_ujoin_division(void) {
 static void print_ujoin_gradient_kind(void) {
     TYPE("ujoin_gradient_kind", ujoin_gradient_kind);
 }
+static void print_ujoin_gradient_sync(void) {
+    TYPE("ujoin_gradient_sync", ujoin_gradient_sync);
+}
 static void print_ujoin_comm_hook_kind(void) {
     TYPE("ujoin_comm_hook_kind", ujoin_comm_hook_kind);
 }
@@ -204,6 +207,8 @@ static void print_ujoin_ddp_options(void) {
     FIELD(ujoin_ddp_options, idle_timeout_ms);
     FIELD(ujoin_ddp_options, release);
     FIELD(ujoin_ddp_options, release_data);
+    FIELD(ujoin_ddp_options, gradient_sync);
+    FIELD(ujoin_ddp_options, reserved);
 }
 static void print_ujoin_bucket(void) {
     TYPE("ujoin_bucket", ujoin_bucket);
@@ -588,6 +593,10 @@ static void print_ujoin_gradient_kind_value(void) {
     VALUE(UJOIN_GRADIENT_MEAN);
     VALUE(UJOIN_GRADIENT_SUM);
 }
+static void print_ujoin_gradient_sync_value(void) {
+    VALUE(UJOIN_GRADIENT_SYNC_ALL);
+    VALUE(UJOIN_GRADIENT_SYNC_TO_OWNER);
+}
 static void print_ujoin_comm_hook_kind_value(void) {
     VALUE(UJOIN_COMM_HOOK_ALL_REDUCE);
     VALUE(UJOIN_COMM_HOOK_F16);
@@ -706,6 +715,7 @@ int main(void) {
     print_ujoin_ctx_report();
     print_ujoin_division();
     print_ujoin_gradient_kind();
+    print_ujoin_gradient_sync();
     print_ujoin_comm_hook_kind();
     print_ujoin_buffer_time();
     print_ujoin_ddp_options();
@@ -752,6 +762,7 @@ int main(void) {
     print_ujoin_reduce_value();
     print_ujoin_division_value();
     print_ujoin_gradient_kind_value();
+    print_ujoin_gradient_sync_value();
     print_ujoin_comm_hook_kind_value();
     print_ujoin_buffer_time_value();
     print_ujoin_optimizer_value();

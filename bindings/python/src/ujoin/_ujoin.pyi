@@ -94,6 +94,7 @@ def ujoin_ddp_create(
     first_bucket_bytes: int,
     bucket_bytes: int,
     idle_timeout_ms: int,
+    gradient_sync: int,
     buffers: Sequence[Any],
     params: Params,
 ) -> Handle: ...

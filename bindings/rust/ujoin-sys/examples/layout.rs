@@ -201,6 +201,7 @@ fn main() {
     field("ujoin_ctx_report.stopped", offset_of!(ujoin_ctx_report, stopped), |s: &ujoin_ctx_report| &s.stopped);
     kind::<ujoin_division>("ujoin_division");
     kind::<ujoin_gradient_kind>("ujoin_gradient_kind");
+    kind::<ujoin_gradient_sync>("ujoin_gradient_sync");
     kind::<ujoin_comm_hook_kind>("ujoin_comm_hook_kind");
     kind::<ujoin_buffer_time>("ujoin_buffer_time");
     kind::<ujoin_ddp_options>("ujoin_ddp_options");
@@ -252,6 +253,10 @@ fn main() {
     field("ujoin_ddp_options.release_data", offset_of!(ujoin_ddp_options, release_data), |s: &ujoin_ddp_options| {
         &s.release_data
     });
+    field("ujoin_ddp_options.gradient_sync", offset_of!(ujoin_ddp_options, gradient_sync), |s: &ujoin_ddp_options| {
+        &s.gradient_sync
+    });
+    field("ujoin_ddp_options.reserved", offset_of!(ujoin_ddp_options, reserved), |s: &ujoin_ddp_options| &s.reserved);
     kind::<ujoin_bucket>("ujoin_bucket");
     field("ujoin_bucket.size", offset_of!(ujoin_bucket, size), |s: &ujoin_bucket| &s.size);
     field("ujoin_bucket.group", offset_of!(ujoin_bucket, group), |s: &ujoin_bucket| &s.group);
@@ -735,6 +740,8 @@ fn main() {
     println!("value UJOIN_DIVISION_SAMPLES {}", UJOIN_DIVISION_SAMPLES);
     println!("value UJOIN_GRADIENT_MEAN {}", UJOIN_GRADIENT_MEAN);
     println!("value UJOIN_GRADIENT_SUM {}", UJOIN_GRADIENT_SUM);
+    println!("value UJOIN_GRADIENT_SYNC_ALL {}", UJOIN_GRADIENT_SYNC_ALL);
+    println!("value UJOIN_GRADIENT_SYNC_TO_OWNER {}", UJOIN_GRADIENT_SYNC_TO_OWNER);
     println!("value UJOIN_COMM_HOOK_ALL_REDUCE {}", UJOIN_COMM_HOOK_ALL_REDUCE);
     println!("value UJOIN_COMM_HOOK_F16 {}", UJOIN_COMM_HOOK_F16);
     println!("value UJOIN_COMM_HOOK_BF16 {}", UJOIN_COMM_HOOK_BF16);

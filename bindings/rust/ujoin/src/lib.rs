@@ -61,7 +61,7 @@ mod zero;
 
 pub use callback::HookResult;
 pub use collective::{Operation, Reduce, Work};
-pub use ddp::{Ddp, DdpBuilder, DdpReport, Division, GradientKind, Ready};
+pub use ddp::{Ddp, DdpBuilder, DdpReport, Division, GradientKind, GradientSync, Ready};
 pub use element::{Bf16, DType, Element, F16};
 pub use error::{Error, ErrorKind, Result};
 pub use function::{
