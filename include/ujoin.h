@@ -89,6 +89,7 @@ extern "C" {
 typedef struct ujoin_store ujoin_store;       /**< keys and values shared by the ranks */
 typedef struct ujoin_group ujoin_group;       /**< a set of ranks that communicate */
 typedef struct ujoin_work ujoin_work;         /**< an operation in flight */
+typedef struct ujoin_memory ujoin_memory;     /**< memory that the ranks of a host share */
 typedef struct ujoin_joinable ujoin_joinable; /**< one participant of a join context */
 typedef struct ujoin_ctx ujoin_ctx;           /**< a join context: training on uneven inputs */
 typedef struct ujoin_ddp ujoin_ddp;           /**< a gradient reducer */
@@ -511,6 +512,47 @@ UJOIN_API void ujoin_work_abort(ujoin_work *work);
  * @local @anythread @since 0.1
  */
 UJOIN_API void ujoin_work_destroy(ujoin_work *work);
+
+/* ================================================================================================== Shared memory == */
+
+/** Options of ujoin_memory_create. */
+typedef struct ujoin_memory_options {
+    size_t size;
+    ujoin_device device; /**< 0 = host, the only one of this version */
+    int32_t device_index;
+    int32_t one_per_host; /**< one copy for all ranks of a host instead of one each; the same on every rank */
+    int32_t reserved;
+} ujoin_memory_options;
+
+/**
+ * Memory that the ranks of a host share: aligned to 4 KiB, zeroed, reserved now (UJOIN_E_NO_MEMORY instead of a bus error
+ * later), and gone with its ranks, however they end. Each rank has its own, of its own size; with one_per_host all see the
+ * same bytes and must give the same size (UJOIN_E_MISMATCH). An optimizer whose parameters and gradients all lie in such
+ * memory of its group, on every rank, needs no copies for a fused step (UJOIN_GRADIENT_SYNC_TO_OWNER) and writes parameters
+ * once where they are shared. If it fails on one rank it fails on all, with that rank's error. UJOIN_E_INVALID: bytes is 0,
+ * or more than memory can hold. UJOIN_E_UNSUPPORTED: a device.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_memory_create(ujoin_group *group, size_t bytes, const ujoin_memory_options *options,
+                                           ujoin_memory **out);
+
+/**
+ * The address of the memory in this process. Valid until the handle is destroyed.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void *ujoin_memory_data(const ujoin_memory *memory);
+
+/**
+ * Its size in bytes, as it was asked for.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API size_t ujoin_memory_size(const ujoin_memory *memory);
+
+/**
+ * Drops the handle. The pages go when no optimizer and no peer uses them any more.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_memory_destroy(ujoin_memory *memory);
 
 /* =========================================================================================== Join: uneven inputs == */
 

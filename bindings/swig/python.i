@@ -45,6 +45,7 @@
 %ignore ujoin_zero_memory;
 %ignore ujoin_schedule_options;
 %ignore ujoin_scaler_options;
+%ignore ujoin_memory_options;
 %ignore ujoin_worker_args;
 %ignore ujoin_store_destroy;
 %ignore ujoin_group_destroy;
@@ -54,6 +55,7 @@
 %ignore ujoin_ddp_destroy;
 %ignore zero_destroy;
 %ignore zero_scaler_destroy;
+%ignore ujoin_memory_destroy;
 %ignore ujoin_state_destroy;
 %ignore pctx_destroy;
 
@@ -146,6 +148,7 @@ UJOIN_HANDLE(ujoin_ctx, ujoin_ctx_destroy)
 UJOIN_HANDLE(ujoin_ddp, ujoin_ddp_destroy)
 UJOIN_HANDLE(ujoin_zero, zero_destroy)
 UJOIN_HANDLE(ujoin_scaler, zero_scaler_destroy)
+UJOIN_HANDLE(ujoin_memory, ujoin_memory_destroy)
 UJOIN_HANDLE(ujoin_state, ujoin_state_destroy)
 UJOIN_HANDLE(ujoin_pctx, pctx_destroy)
 
@@ -279,6 +282,8 @@ UJOIN_FLAT_UNLOCKED(ujoin_all_gather)
 UJOIN_FLAT_UNLOCKED(ujoin_reduce_scatter)
 UJOIN_FLAT_UNLOCKED(ujoin_barrier)
 UJOIN_FLAT(ujoin_work_contributors)
+UJOIN_FLAT_UNLOCKED(ujoin_memory_create)
+UJOIN_FLAT(ujoin_memory_data)
 UJOIN_FLAT(ujoin_joinable_create)
 UJOIN_FLAT_UNLOCKED(ujoin_joinable_notify)
 UJOIN_FLAT_UNLOCKED(ujoin_ctx_create)
@@ -418,6 +423,15 @@ static ujoin_status py_ujoin_ctx_create(ujoin_py::Joinables *joinables, ujoin_py
     return ujoin_ctx_create(joinables->data(), joinables->size(), &options, out);
 }
 static PyObject *py_ujoin_ctx_rounds(ujoin_ctx *ctx) { return ujoin_py::ctx_rounds(ctx); }
+
+// ---- shared memory
+static ujoin_status py_ujoin_memory_create(ujoin_group *group, size_t bytes, bool one_per_host, ujoin_memory **out) {
+    ujoin_memory_options options{};
+    options.size = sizeof options;
+    options.one_per_host = one_per_host;
+    return ujoin_memory_create(group, bytes, &options, out);
+}
+static PyObject *py_ujoin_memory_data(PyObject *memory) { return ujoin_py::memory_data(memory); }
 
 // ---- gradient reduction
 static ujoin_status py_ujoin_ddp_create(ujoin_group *group, int32_t division, int32_t gradient_kind, bool find_unused,

@@ -4,10 +4,10 @@
 #include "api/options.hpp"
 #include "base/deadline.hpp"
 #include "base/env.hpp"
+#include "comm/together.hpp"
 #include "ddp/reducer.hpp"
 #include "ujoin.h"
 #include "zero/checkpoint.hpp"
-#include "zero/together.hpp"
 #include "zero/zero.hpp"
 #include <cmath>
 #include <cstddef>

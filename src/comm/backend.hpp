@@ -3,7 +3,9 @@
 #include "base/deadline.hpp"
 #include "comm/board.hpp"
 #include "comm/op.hpp"
+#include "os/fd.hpp"
 #include <string>
+#include <vector>
 
 namespace ujoin {
 
@@ -24,6 +26,8 @@ class Backend {
     virtual bool pending(int32_t rank, OpArgs &out) = 0;
     /// Leaves this rank's mark and wakes everybody; from any thread. `left` = said goodbye, else gave up.
     virtual void abort(const std::string &reason, bool left) = 0;
+    /// Every rank's descriptor of memory, by rank, for one of this rank's. Collective; not with work in flight.
+    virtual std::vector<os::Fd> pass(const os::Fd &own, const Deadline &deadline) = 0;
     /// Words of join contexts, visible to all ranks.
     virtual Board &board() = 0;
 };

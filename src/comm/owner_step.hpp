@@ -33,6 +33,17 @@ class OwnerStep {
     /// memory that is soon used again. Cannot fail.
     virtual void update(const StepRange &range, size_t first, size_t count, const char *gradient) = 0;
 
+    /// All ranks see all memory: nothing is staged. Then the next ones answer.
+    virtual bool direct() const { return false; }
+    /// Rank k's gradients of the range; null: it has none, and gives zeros.
+    virtual const char *gradient_of(int32_t, const StepRange &) const { return nullptr; }
+    /// Rank k's values of the range; null: they lie where another rank's do, and are written there.
+    virtual char *value_of(int32_t, const StepRange &) const { return nullptr; }
+    /// What rank k's contribution is multiplied with, which gave this weight.
+    virtual double scale_of(double) const { return 1; }
+    /// Takes this rank's memory out of the others' reach.
+    virtual void withdraw() {}
+
     /// In the order of the owners.
     void add(size_t owner, StepRange range) {
         range.begin = counts_[owner];

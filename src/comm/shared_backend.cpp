@@ -7,6 +7,7 @@
 #include "os/cpu.hpp"
 #include <algorithm>
 #include <cstring>
+#include <fcntl.h>
 #include <utility>
 
 namespace ujoin {
@@ -112,6 +113,17 @@ bool SharedBackend::pending(int32_t rank, OpArgs &out) {
 }
 
 bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) {
+    if (!op.step || !op.step->direct()) return wait_for(op, deadline, patience, interruptible);
+    met_ = 0;
+    try {
+        return wait_for(op, deadline, patience, interruptible);
+    } catch (const Error &error) {
+        keep_quiet(error, *op.step);
+        throw;
+    }
+}
+
+bool SharedBackend::wait_for(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) {
     while (!advance(op)) {
         const OpArgs &now = op.follow >= 0 && shadowed_ ? *shadowed_ : op;
         const bool others_turn = now.follow >= 0;
@@ -122,7 +134,10 @@ bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &pa
                    (others_turn && rank == k && board_.joined(k, now.follow_context));
         };
         const auto what = [&] { return describe_op(now); };
-        if (!watch_.wait(k, slot(k, step).event, arrived, deadline, patience, interruptible, what, Watch::AbortEnds::yes))
+        // Who has arrived at the end of a direct step has done its part, whatever it does then: all end alike.
+        const bool ends = op.step && op.step->direct() && op.cursor.offset != 0;
+        const auto abort_ends = ends ? Watch::AbortEnds::no : Watch::AbortEnds::yes;
+        if (!watch_.wait(k, slot(k, step).event, arrived, deadline, patience, interruptible, what, abort_ends))
             return false;
     }
     return true;
@@ -171,6 +186,7 @@ size_t SharedBackend::span(const OpArgs &op) const {
         for (int32_t k = 0; k < size(); k++) longest = std::max(longest, part_bytes(op, k));
         return longest;
     }
+    if (op.step && op.step->direct()) return 2; // two meetings
     if (op.step) return op.step->longest() + (op.step->shares() ? step_elements(*op.step) : 0);
     return op.count * dtype_size(op.dtype);
 }
@@ -215,7 +231,7 @@ void SharedBackend::begin_step(OpArgs &op) {
     OpArgs::Cursor &at = op.cursor;
     if (at.phase == 0) {
         size_t piece = parts_.chunk;
-        if (op.step) piece = step_elements(*op.step);
+        if (op.step) piece = op.step->direct() ? 1 : step_elements(*op.step);
         if (op.kind == OpKind::reduce_scatter) piece = std::max<size_t>(64, piece / parts_.areas.size() / 64 * 64);
         at.length = std::min(span(op) - at.offset, piece);
         step_++;
@@ -224,6 +240,7 @@ void SharedBackend::begin_step(OpArgs &op) {
         stage_own_share(op); // reads the step before
         step_++;
     }
+    if (op.step && op.step->direct() && at.offset == 0) met_ = step_; // whatever becomes of it
     publish(op);
     at.waiting = true;
     at.peer = 0;
@@ -255,6 +272,10 @@ void SharedBackend::end_step(OpArgs &op) {
             gather(op);
             break;
         case OpKind::owner_step:
+            if (op.step->direct()) {
+                if (at.offset == 0) step_directly(op);
+                break;
+            }
             take_shared(op);
             step_own(op);
             break;
@@ -263,6 +284,24 @@ void SharedBackend::end_step(OpArgs &op) {
         }
     }
     at.offset += at.length;
+}
+
+std::vector<os::Fd> SharedBackend::pass(const os::Fd &own, const Deadline &deadline) {
+    if (parts_.pass) return parts_.pass(own, deadline);
+    std::vector<int32_t> numbers(parts_.areas.size());
+    const int32_t mine = own.get();
+    OpArgs gather;
+    gather.kind = OpKind::all_gather;
+    gather.count = sizeof mine;
+    gather.send = Memory(&mine, sizeof mine);
+    gather.recv = Memory(numbers.data(), numbers.size() * sizeof mine);
+    run(gather, deadline, Deadline::never(), true);
+    std::vector<os::Fd> fds;
+    for (const int32_t number : numbers) fds.emplace_back(fcntl(number, F_DUPFD_CLOEXEC, 0));
+    OpArgs barrier; // nobody closes its own before
+    barrier.kind = OpKind::barrier;
+    run(barrier, deadline, Deadline::never(), true);
+    return fds;
 }
 
 void SharedBackend::publish(const OpArgs &op) {
@@ -330,6 +369,7 @@ void SharedBackend::report_mismatch(const OpArgs &op, int32_t other_rank) {
 }
 
 void SharedBackend::stage(const OpArgs &op) {
+    if (op.step && op.step->direct()) return;
     if (op.step) return stage_gradients(op);
     const OpArgs::Cursor &at = op.cursor;
     const size_t staged = staged_bytes(op, parts_.rank);

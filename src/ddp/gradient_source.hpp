@@ -10,8 +10,9 @@ namespace ujoin {
 /// reducer's order.
 struct Contribution {
     bool shadow = false;
-    double weight = 0; ///< samples
-    double scale = 1;  ///< see OpArgs
+    double weight = 0;   ///< samples
+    double scale = 1;    ///< see OpArgs
+    bool weighs = false; ///< every rank's scale is its weight
     Divide divide = Divide::none;
     bool finds_unused = false;    ///< else all are used everywhere
     std::vector<bool> used;       ///< on this rank

@@ -176,6 +176,7 @@ void Ddp::leave_to_owner() {
     left.shadow = round_->shadow();
     left.weight = round_->samples();
     left.scale = round_->scale();
+    left.weighs = round_->weighs_means();
     left.divide = round_->divide();
     left.finds_unused = config_.finds_unused();
     left.used = used_;

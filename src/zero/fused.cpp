@@ -28,10 +28,54 @@ Contribution Zero::take_contribution() {
 /// What looks at all gradients before the first update, or at whole ones.
 bool Zero::sums_first(const StepPlan &plan) const { return plan.measures() || config_.custom || layout_.rule->per_tensor; }
 
-/// Leaves the sums in the owners' gradients.
-class Zero::FusedSum final : public OwnerStep {
+/// What both kinds of steps know of memory that the ranks share.
+class Zero::FusedStep : public OwnerStep {
   public:
-    explicit FusedSum(size_t ranks) : OwnerStep(ranks, false) {}
+    FusedStep(Zero &zero, const Contribution &given, bool shares)
+        : OwnerStep(zero.layout_.partition.ranks(), shares), zero_(zero), given_(given) {}
+    void find_places() {
+        direct_ = fused().places.find(*zero_.group_, zero_.layout_.params, zero_.config_.idle_timeout_ms);
+        if (direct_ && given_.finds_unused) exchange_used();
+    }
+    bool direct() const override { return direct_; }
+    const char *gradient_of(int32_t rank, const StepRange &range) const override {
+        const size_t count = given_.used.size();
+        const size_t reduced = zero_.reduced_->reduced_of(range.param);
+        if (given_.finds_unused && fused().used[static_cast<size_t>(rank) * count + reduced] == 0) return nullptr;
+        return fused().places.gradient(rank, range.param) + offset(range) * dtype_size(range.grad_dtype);
+    }
+    char *value_of(int32_t rank, const StepRange &range) const override {
+        char *const value = fused().places.value(rank, range.param);
+        return value ? value + offset(range) * dtype_size(range.dtype) : nullptr;
+    }
+    double scale_of(double weight) const override { return given_.weighs ? weight : 1; }
+    void withdraw() override { fused().places.withdraw(); }
+
+  protected:
+    Fused &fused() const { return *zero_.fused_; }
+    Zero &zero_;
+    const Contribution &given_;
+
+  private:
+    size_t offset(const StepRange &range) const { return zero_.layout_.own(range.param).offset; }
+    void exchange_used() {
+        const size_t count = given_.used.size();
+        const size_t ranks = zero_.layout_.partition.ranks();
+        std::vector<size_t> offsets(ranks + 1);
+        for (size_t k = 0; k <= ranks; k++) offsets[k] = k * count;
+        fused().used.assign(ranks * count, 0);
+        for (size_t i = 0; i < count; i++)
+            fused().used[static_cast<size_t>(zero_.group_->rank()) * count + i] = given_.used[i] ? 1 : 0;
+        zero_.group_->all_gather_parts(Memory(fused().used.data(), fused().used.size()), offsets.data(),
+                                       Deadline::in(zero_.config_.idle_timeout_ms));
+    }
+    bool direct_ = false;
+};
+
+/// Leaves the sums in the owners' gradients.
+class Zero::FusedSum final : public FusedStep {
+  public:
+    FusedSum(Zero &zero, const Contribution &given) : FusedStep(zero, given, false) {}
     void update(const StepRange &range, size_t first, size_t count, const char *gradient) override {
         const size_t bytes = dtype_size(range.grad_dtype);
         char *to = range.grad + first * bytes;
@@ -40,9 +84,9 @@ class Zero::FusedSum final : public OwnerStep {
 };
 
 /// Updates elements in the cache.
-class Zero::FusedUpdate final : public OwnerStep {
+class Zero::FusedUpdate final : public FusedStep {
   public:
-    FusedUpdate(size_t ranks, Zero &zero) : OwnerStep(ranks, true), zero_(zero) {}
+    FusedUpdate(Zero &zero, const Contribution &given) : FusedStep(zero, given, true) {}
     /// Counts the step, also of parameters without elements.
     void begin() {
         std::vector<optim::Update> &updates = zero_.fused_->updates;
@@ -69,9 +113,6 @@ class Zero::FusedUpdate final : public OwnerStep {
         if (!last) part.number = &number;
         optim::apply(*zero_.layout_.rule, zero_.hyper_of(zero_.layout_.params[range.param].group), part);
     }
-
-  private:
-    Zero &zero_;
 };
 
 void Zero::add_ranges(OwnerStep &step, const Contribution &given) const {
@@ -121,14 +162,16 @@ void Zero::run_owner_step(OwnerStep &step, const Contribution &given, uint32_t d
 }
 
 void Zero::sum_for_owners(const StepPlan &plan, const Contribution &given) {
-    FusedSum step(layout_.partition.ranks());
+    FusedSum step(*this, given);
+    step.find_places();
     describe_step(step, given);
     run_owner_step(step, given, digest(plan));
 }
 
 void Zero::step_at_once(const StepPlan &plan, const Contribution &given) {
     group_->check_usable();
-    FusedUpdate step(layout_.partition.ranks(), *this);
+    FusedUpdate step(*this, given);
+    step.find_places();
     describe_step(step, given);
     const uint32_t expected = digest(plan);
     change([&] {

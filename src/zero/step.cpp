@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step of a sharded optimizer.
 #include "base/error.hpp"
+#include "comm/together.hpp"
 #include "optim/norm.hpp"
 #include "optim/update.hpp"
-#include "zero/together.hpp"
 #include "zero/zero.hpp"
 #include <cmath>
 #include <map>

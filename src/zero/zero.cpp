@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/zero.hpp"
 #include "base/error.hpp"
+#include "comm/together.hpp"
 #include "zero/consolidate.hpp"
-#include "zero/together.hpp"
 #include <bit>
 #include <cstring>
 
@@ -60,6 +60,7 @@ void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_
         if (layout_.params[i].view) ParamViews::copy_in(layout_.params[i]);
     states_.resize(layout_.params.size());
     if (reduced_) reduced_->find_in(layout_.params);
+    if (fused_) fused_->places.look_again();
     drop_consolidated();
 }
 
@@ -111,6 +112,7 @@ void Zero::set_gradient(size_t index, void *grad) {
     next.grad = grad;
     if (reduced_) reduced_->check(next);
     layout_.params[index].grad = grad;
+    if (fused_) fused_->places.look_again();
 }
 
 void Zero::set_frozen(size_t index, bool frozen) {
@@ -130,6 +132,7 @@ void Zero::set_frozen(size_t index, bool frozen) {
         param.data = frozen ? param.home : param.view;
     }
     param.frozen = frozen;
+    if (fused_) fused_->places.look_again();
     layout_.arrange();
 }
 

@@ -102,6 +102,7 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     uint32_t digest(const StepPlan &plan) const;
 
     // Of a fused one (fused.cpp).
+    class FusedStep;
     class FusedUpdate;
     class FusedSum;
     void check_joined_alike();

@@ -3,6 +3,7 @@
 // What tests of fused steps share: a model of any types, trained by a reducer for all and a step, or by a fused step.
 #include "harness/ddp_kit.hpp"
 #include "harness/zero_kit.hpp"
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -56,7 +57,7 @@ class FusedModel {
             tensor.type = type;
             tensor.count = count;
             const size_t bytes = count * ujoin::dtype_size(type);
-            tensor.own.resize(2 * bytes);
+            tensor.own.resize(std::max<size_t>(2 * bytes, 1)); // also without elements a gradient is there
             tensor.data = recipe.data ? recipe.data(bytes) : tensor.own.data();
             tensor.grad = recipe.grad ? recipe.grad(bytes) : tensor.own.data() + bytes;
             for (size_t k = 0; k < count; k++)

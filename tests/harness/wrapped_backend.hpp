@@ -28,6 +28,9 @@ class WrappedBackend final : public ujoin::Backend {
     }
     bool pending(int32_t rank, ujoin::OpArgs &out) override { return backend_->pending(rank, out); }
     void abort(const std::string &reason, bool left) override { backend_->abort(reason, left); }
+    std::vector<ujoin::os::Fd> pass(const ujoin::os::Fd &own, const ujoin::Deadline &deadline) override {
+        return backend_->pass(own, deadline);
+    }
     ujoin::Board &board() override { return backend_->board(); }
 
   private:

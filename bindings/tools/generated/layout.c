@@ -121,6 +121,14 @@ static void print_ujoin_group_info(void) {
     FIELD(ujoin_group_info, progress);
     FIELD(ujoin_group_info, reserved);
 }
+static void print_ujoin_memory_options(void) {
+    TYPE("ujoin_memory_options", ujoin_memory_options);
+    FIELD(ujoin_memory_options, size);
+    FIELD(ujoin_memory_options, device);
+    FIELD(ujoin_memory_options, device_index);
+    FIELD(ujoin_memory_options, one_per_host);
+    FIELD(ujoin_memory_options, reserved);
+}
 static void print_ujoin_hook_args(void) {
     TYPE("ujoin_hook_args", ujoin_hook_args);
     FIELD(ujoin_hook_args, size);
@@ -708,6 +716,7 @@ int main(void) {
     print_ujoin_op_options();
     print_ujoin_group_options();
     print_ujoin_group_info();
+    print_ujoin_memory_options();
     print_ujoin_hook_args();
     print_ujoin_hook_fn();
     print_ujoin_hooks();

@@ -59,6 +59,7 @@ from .group import (
 )
 from .join import HookArgs, Join, Joinable, JoinHook, JoinReport
 from .log import set_log_level, set_log_sink
+from .memory import SharedMemory
 from .params import Gradients, Params
 from .pctx import PContext, ProcessFailure, RunProcsResult, WorkerResult, start_processes
 from .schedule import LossScaler, ScalerState, Schedule
@@ -167,6 +168,7 @@ __all__ = [
     "Schedule",
     "ScheduleKind",
     "Shard",
+    "SharedMemory",
     "StartMethod",
     "State",
     "StateError",

@@ -120,6 +120,24 @@ fn main() {
     });
     field("ujoin_group_info.progress", offset_of!(ujoin_group_info, progress), |s: &ujoin_group_info| &s.progress);
     field("ujoin_group_info.reserved", offset_of!(ujoin_group_info, reserved), |s: &ujoin_group_info| &s.reserved);
+    kind::<ujoin_memory_options>("ujoin_memory_options");
+    field("ujoin_memory_options.size", offset_of!(ujoin_memory_options, size), |s: &ujoin_memory_options| &s.size);
+    field("ujoin_memory_options.device", offset_of!(ujoin_memory_options, device), |s: &ujoin_memory_options| {
+        &s.device
+    });
+    field(
+        "ujoin_memory_options.device_index",
+        offset_of!(ujoin_memory_options, device_index),
+        |s: &ujoin_memory_options| &s.device_index,
+    );
+    field(
+        "ujoin_memory_options.one_per_host",
+        offset_of!(ujoin_memory_options, one_per_host),
+        |s: &ujoin_memory_options| &s.one_per_host,
+    );
+    field("ujoin_memory_options.reserved", offset_of!(ujoin_memory_options, reserved), |s: &ujoin_memory_options| {
+        &s.reserved
+    });
     kind::<ujoin_hook_args>("ujoin_hook_args");
     field("ujoin_hook_args.size", offset_of!(ujoin_hook_args, size), |s: &ujoin_hook_args| &s.size);
     field("ujoin_hook_args.joinable", offset_of!(ujoin_hook_args, joinable), |s: &ujoin_hook_args| &s.joinable);

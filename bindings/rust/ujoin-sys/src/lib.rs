@@ -39,6 +39,13 @@ pub struct ujoin_work {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
+/// Opaque handle: memory that the ranks of a host share.
+#[repr(C)]
+pub struct ujoin_memory {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
 /// Opaque handle: one participant of a join context.
 #[repr(C)]
 pub struct ujoin_joinable {
@@ -444,6 +451,30 @@ impl ujoin_group_info {
     }
 }
 impl Default for ujoin_group_info {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Options of ujoin_memory_create.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_memory_options {
+    pub size: usize,
+    /// 0 = host, the only one of this version
+    pub device: ujoin_device,
+    pub device_index: i32,
+    /// one copy for all ranks of a host instead of one each; the same on every rank
+    pub one_per_host: i32,
+    pub reserved: i32,
+}
+impl ujoin_memory_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self { size: size_of::<Self>(), device: 0, device_index: 0, one_per_host: 0, reserved: 0 }
+    }
+}
+impl Default for ujoin_memory_options {
     fn default() -> Self {
         Self::new()
     }
@@ -2066,6 +2097,37 @@ unsafe extern "C" {
     ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_destroy(work: *mut ujoin_work);
+
+    /// Memory that the ranks of a host share: aligned to 4 KiB, zeroed, reserved now (UJOIN_E_NO_MEMORY instead of a
+    /// bus error later), and gone with its ranks, however they end. Each rank has its own, of its own size; with
+    /// one_per_host all see the same bytes and must give the same size (UJOIN_E_MISMATCH). An optimizer whose
+    /// parameters and gradients all lie in such memory of its group, on every rank, needs no copies for a fused step
+    /// (UJOIN_GRADIENT_SYNC_TO_OWNER) and writes parameters once where they are shared. If it fails on one rank it
+    /// fails on all, with that rank's error. UJOIN_E_INVALID: bytes is 0, or more than memory can hold.
+    /// UJOIN_E_UNSUPPORTED: a device.
+    ///
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_memory_create(
+        group: *mut ujoin_group,
+        bytes: usize,
+        options: *const ujoin_memory_options,
+        out: *mut *mut ujoin_memory,
+    ) -> ujoin_status;
+
+    /// The address of the memory in this process. Valid until the handle is destroyed.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_memory_data(memory: *const ujoin_memory) -> *mut c_void;
+
+    /// Its size in bytes, as it was asked for.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_memory_size(memory: *const ujoin_memory) -> usize;
+
+    /// Drops the handle. The pages go when no optimizer and no peer uses them any more.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_memory_destroy(memory: *mut ujoin_memory);
 
     /// Makes a joinable: something with collectives in each round, which a joined rank must shadow (metrics,
     /// synchronised statistics, a second model). It calls ujoin_joinable_notify before its collectives. Hooks run on

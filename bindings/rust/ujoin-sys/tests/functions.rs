@@ -50,6 +50,10 @@ fn every_function_is_exported() {
         ),
         ("ujoin_work_abort", ujoin_sys::ujoin_work_abort as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_work_destroy", ujoin_sys::ujoin_work_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("ujoin_memory_create", ujoin_sys::ujoin_memory_create as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
+        ("ujoin_memory_data", ujoin_sys::ujoin_memory_data as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("ujoin_memory_size", ujoin_sys::ujoin_memory_size as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("ujoin_memory_destroy", ujoin_sys::ujoin_memory_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_joinable_create", ujoin_sys::ujoin_joinable_create as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("ujoin_joinable_destroy", ujoin_sys::ujoin_joinable_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_ctx_create", ujoin_sys::ujoin_ctx_create as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
@@ -142,5 +146,5 @@ fn every_function_is_exported() {
     for (name, address) in functions {
         assert!(!address.is_null(), "{name} has no address");
     }
-    assert_eq!(functions.len(), 115);
+    assert_eq!(functions.len(), 119);
 }

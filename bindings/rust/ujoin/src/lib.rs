@@ -50,6 +50,7 @@ mod handle;
 mod hook;
 mod join;
 mod library;
+mod memory;
 mod params;
 mod rule;
 mod scaler;
@@ -75,6 +76,7 @@ pub use library::{
     abi_version, backends, clear_interrupt_check, clear_log_sink, set_interrupt_check, set_log_sink, version, Backend,
     LogLevel,
 };
+pub use memory::SharedMemory;
 pub use params::{Params, ParamsBuilder, Ref, RefMut};
 pub use rule::{Rule, RuleArgs, RuleParts};
 pub use scaler::{Scaler, ScalerState, Schedule};
