@@ -89,6 +89,7 @@ extern "C" {
 typedef struct ujoin_store ujoin_store;       /**< keys and values shared by the ranks */
 typedef struct ujoin_group ujoin_group;       /**< a set of ranks that communicate */
 typedef struct ujoin_work ujoin_work;         /**< an operation in flight */
+typedef struct ujoin_memory ujoin_memory;     /**< memory that the ranks of a host share */
 typedef struct ujoin_joinable ujoin_joinable; /**< one participant of a join context */
 typedef struct ujoin_ctx ujoin_ctx;           /**< a join context: training on uneven inputs */
 typedef struct ujoin_ddp ujoin_ddp;           /**< a gradient reducer */
@@ -570,6 +571,47 @@ UJOIN_API void ujoin_work_abort(ujoin_work *work);
  */
 UJOIN_API void ujoin_work_destroy(ujoin_work *work);
 
+/* ================================================================================================== Shared memory == */
+
+/** Options of ujoin_memory_create. */
+typedef struct ujoin_memory_options {
+    size_t size;
+    ujoin_device device; /**< 0 = host, the only one of this version */
+    int32_t device_index;
+    int32_t one_per_host; /**< one copy for all ranks of a host instead of one each; the same on every rank */
+    int32_t reserved;
+} ujoin_memory_options;
+
+/**
+ * Memory that the ranks of a host share: aligned to 4 KiB, zeroed, reserved now (UJOIN_E_NO_MEMORY instead of a bus error
+ * later), and gone with its ranks, however they end. Each rank has its own, of its own size; with one_per_host all see the
+ * same bytes and must give the same size (UJOIN_E_MISMATCH). An optimizer whose parameters and gradients all lie in such
+ * memory of its group, on every rank, needs no copies for a fused step (UJOIN_GRADIENT_SYNC_TO_OWNER) and writes parameters
+ * once where they are shared. If it fails on one rank it fails on all, with that rank's error. UJOIN_E_INVALID: bytes is 0,
+ * or more than memory can hold. UJOIN_E_UNSUPPORTED: a device.
+ * @collective @blocking @since 0.1
+ */
+UJOIN_API ujoin_status ujoin_memory_create(ujoin_group *group, size_t bytes, const ujoin_memory_options *options,
+                                           ujoin_memory **out);
+
+/**
+ * The address of the memory in this process. Valid until the handle is destroyed.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void *ujoin_memory_data(const ujoin_memory *memory);
+
+/**
+ * Its size in bytes, as it was asked for.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API size_t ujoin_memory_size(const ujoin_memory *memory);
+
+/**
+ * Drops the handle. The pages go when no optimizer and no peer uses them any more.
+ * @local @anythread @since 0.1
+ */
+UJOIN_API void ujoin_memory_destroy(ujoin_memory *memory);
+
 /* =========================================================================================== Join: uneven inputs == */
 
 /** What a hook is told. */
@@ -745,6 +787,13 @@ enum ujoin_gradient_kind_value {
     UJOIN_GRADIENT_SUM = 2   /**< result = sum(g) / sum(n); the one for accumulation */
 };
 
+/** Who sums the gradients. */
+typedef int32_t ujoin_gradient_sync;
+enum ujoin_gradient_sync_value {
+    UJOIN_GRADIENT_SYNC_ALL = 1,     /**< the reducer, for every rank (default) */
+    UJOIN_GRADIENT_SYNC_TO_OWNER = 2 /**< zero_step, each element for the rank that owns it: the fused step */
+};
+
 /** Ways to reduce a bucket. */
 typedef int32_t ujoin_comm_hook_kind;
 enum ujoin_comm_hook_kind_value {
@@ -780,6 +829,8 @@ typedef struct ujoin_ddp_options {
     int64_t idle_timeout_ms;   /**< without progress of the peers; default UJOIN_NEVER */
     ujoin_destroy_fn release;  /**< once, when the memory is no longer touched, also if create fails */
     void *release_data;
+    ujoin_gradient_sync gradient_sync; /**< see zero_create; buckets do not count with UJOIN_GRADIENT_SYNC_TO_OWNER */
+    int32_t reserved;
 } ujoin_ddp_options;
 
 /** A bucket as a comm hook sees it, or a buffer as a buffer hook does. */
@@ -848,7 +899,8 @@ UJOIN_API ujoin_joinable *ujoin_ddp_joinable(ujoin_ddp *ddp);
  * Begins an iteration on a batch of so many samples (0 is allowed: with UJOIN_DIVISION_SAMPLES its gradients are not even
  * read): notifies the join context and copies the buffers of the lowest rank that has not joined to all. While sync is off
  * (ujoin_ddp_set_sync) it only counts: samples add up until the iteration that synchronises. Runs buffer hooks.
- * UJOIN_E_STATE: the last iteration is not finished (parameters without gradient are listed). UJOIN_E_EXHAUSTED.
+ * UJOIN_E_STATE: the last iteration is not finished (parameters without gradient are listed); with
+ * UJOIN_GRADIENT_SYNC_TO_OWNER, no optimizer was made with the reducer. UJOIN_E_EXHAUSTED.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ddp_forward(ujoin_ddp *ddp, double samples);
@@ -865,7 +917,8 @@ UJOIN_API ujoin_status ujoin_ddp_ready(ujoin_ddp *ddp, size_t index);
  * Ends an iteration: waits for the reductions; gradients then hold the divided sum on every rank, also on joined ones.
  * With find_unused or static_graph a gradient that no rank used since the last synchronised iteration is left alone, one
  * that others used counts as zeros here. Without sync nothing is reduced. Runs comm and buffer hooks, and the step of an
- * optimizer that was made with this reducer (ujoin_zero_options.ddp), whose errors it returns.
+ * optimizer that was made with this reducer (ujoin_zero_options.ddp), whose errors it returns. With
+ * UJOIN_GRADIENT_SYNC_TO_OWNER gradients are left as they are, and zero_step comes next.
  * UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks disagree on how many
  * iterations they accumulated, or on hooks.
  * @collective @blocking @since 0.1
@@ -880,8 +933,8 @@ UJOIN_API ujoin_status ujoin_ddp_finish(ujoin_ddp *ddp);
 UJOIN_API ujoin_status ujoin_ddp_set_sync(ujoin_ddp *ddp, int32_t enabled);
 
 /**
- * Chooses how buckets are reduced; once, before the first iteration (else UJOIN_E_STATE), the same on every rank. The
- * hook's functions run on the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows, ujoin_ctx_finish: `start` in
+ * Chooses how buckets are reduced; once, before the first iteration (else UJOIN_E_STATE), the same on every rank; not with
+ * UJOIN_GRADIENT_SYNC_TO_OWNER (UJOIN_E_STATE), which has no buckets. The hook's functions run on the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows, ujoin_ctx_finish: `start` in
  * the order of the buckets, then `then` bucket by bucket. The result is what they leave in the bucket: dividing is theirs.
  * With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's share, n g / sum(n), and its divisor is 1 (0: no rank has
  * a sample). A failing hook aborts the group. The hook is owned from this call on.
@@ -1010,7 +1063,7 @@ typedef struct ujoin_zero_options {
     int64_t consolidate_timeout_ms; /**< of zero_consolidate_state_dict, without progress; default: the group's timeout */
     int32_t bucket_view;            /**< parameters move into the library's memory, side by side: see zero_param_data */
     int32_t reserved;
-    ujoin_ddp *ddp; /**< overlap: this reducer of the gradients makes the steps, in ujoin_ddp_finish: see zero_create */
+    ujoin_ddp *ddp; /**< overlapped or fused steps, with this reducer of the gradients: see zero_create */
 } ujoin_zero_options;
 
 /** Options of zero_step; all but the closure must be the same on every rank. */
@@ -1078,6 +1131,14 @@ typedef struct ujoin_save_options {
  * hence closures, clipping, loss scales and skipped steps, are UJOIN_E_STATE. An error in an update or in what follows it
  * breaks the optimizer as one of zero_step does, and is that of ujoin_ddp_finish. Destroyed, it leaves a reducer that only
  * reduces.
+ * With options.ddp of UJOIN_GRADIENT_SYNC_TO_OWNER the steps are fused: ujoin_ddp_finish ends an iteration without reducing,
+ * and zero_step, once after it, sums each gradient at the rank that owns the element, divides, updates and shares, piece by
+ * piece in the cache, with the bits of a reducer that reduces for all and a zero_step after it. Gradients stay each rank's
+ * own, with this exception: where all must be seen before the first update, or a whole one at once (a scaler, max_norm,
+ * skip_nonfinite, LAMB, rules of the program's own), the average is left in the owner's gradients. What is said above of
+ * names, gradients, groups and of one optimizer for a reducer holds here too; of the shadows, each object makes its own, so a
+ * join context has both or none. zero_clip_grad_norm is UJOIN_E_STATE: give max_norm to zero_step. So is zero_step where
+ * no iteration with sync has been finished since the last step.
  * @collective @blocking @since 0.1
  */
 UJOIN_API ujoin_status zero_create(ujoin_group *group, ujoin_optimizer optimizer, const ujoin_param *params, size_t count,
@@ -1092,8 +1153,8 @@ UJOIN_API ujoin_joinable *zero_joinable(ujoin_zero *zero);
 /**
  * One step: runs the closure, notifies the join context, each rank updates its shard, all get the new parameters.
  * Parameters that are frozen or without gradient are skipped and keep their step count. Only the owner's gradients are
- * read, and none is written. UJOIN_SKIPPED: a gradient is not finite, and nothing was changed, on every rank (a scaler was
- * lowered). UJOIN_E_MISMATCH: ranks differ in hyper-parameters or options. UJOIN_E_CALLBACK: the program's rule failed.
+ * read, and none is written (of a fused step see zero_create). UJOIN_SKIPPED: a gradient is not finite, and no parameter or
+ * state was changed, on every rank (a scaler was lowered). UJOIN_E_MISMATCH: ranks differ in hyper-parameters or options. UJOIN_E_CALLBACK: the program's rule failed.
  * A joined rank adapts the scaler that it gave to its last step.
  * A failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state are
  * loaded anew.

@@ -204,6 +204,18 @@ const (
 	GradientSum GradientKind = 2
 )
 
+// GradientSync is ujoin_gradient_sync: Who sums the gradients.
+type GradientSync int32
+
+// The values of GradientSync.
+const (
+	// GradientSyncAll is UJOIN_GRADIENT_SYNC_ALL: the reducer, for every rank (default)
+	GradientSyncAll GradientSync = 1
+	// GradientSyncToOwner is UJOIN_GRADIENT_SYNC_TO_OWNER: zero_step, each element for the rank that owns it: the fused
+	// step.
+	GradientSyncToOwner GradientSync = 2
+)
+
 // CommHookKind is ujoin_comm_hook_kind: Ways to reduce a bucket.
 type CommHookKind int32
 

@@ -34,6 +34,7 @@ type DDPOptions struct {
 	FirstBucketBytes   int           // default 1 MiB, or BucketBytes where that is given and less
 	BucketBytes        int           // default 25 MiB
 	IdleTimeout        time.Duration // without progress of the peers; default: none
+	GradientSync       GradientSync  // GradientSyncToOwner: Zero.Step of the optimizer made with it sums the gradients
 }
 
 // DDP reduces gradients while they are computed.
@@ -77,7 +78,7 @@ func NewDDPContext(ctx context.Context, g *Group, params []Param, options *DDPOp
 	bufferData, bufferFacts := bufferArrays(o.Buffers)
 	facts := []int64{int64(o.Division), int64(o.GradientKind), flag(o.NoInitialBroadcast), int64(o.SourceRank),
 		int64(o.FirstBucketBytes), int64(o.BucketBytes), millisOption(o.IdleTimeout), flag(o.FindUnused), flag(o.StaticGraph),
-		flag(o.BucketView), flag(o.NoBufferBroadcast)}
+		flag(o.BucketView), flag(o.NoBufferBroadcast), int64(o.GradientSync)}
 	pointer := new(uintptr)
 	f := cujoin.DDPCreate(g.r.pointer, int64(arrays.count), address(arrays.names), address(arrays.data),
 		address(arrays.grad), address(arrays.facts), address(arrays.shapes), int64(len(o.Buffers)),

@@ -68,6 +68,11 @@ var reached = map[string][]any{
 	"ujoin_ctx_rounds":       {(*ujoin.JoinContext).Rounds},
 	"ujoin_ctx_destroy":      {(*ujoin.JoinContext).Close},
 
+	"ujoin_memory_create":  {ujoin.NewMemory, ujoin.NewMemoryContext},
+	"ujoin_memory_data":    {ujoin.InMemory[float32]},
+	"ujoin_memory_size":    {(*ujoin.Memory).Size},
+	"ujoin_memory_destroy": {(*ujoin.Memory).Close},
+
 	"ujoin_ddp_create":          {ujoin.NewDDP, ujoin.NewDDPContext},
 	"ujoin_ddp_joinable":        {ujoin.Joinable(&ujoin.DDP{})},
 	"ujoin_ddp_forward":         {(*ujoin.DDP).Forward, (*ujoin.DDP).Iteration, (*ujoin.DDP).IterationContext},

@@ -24,6 +24,7 @@
 %handle(ujoin_ddp)
 %handle(ujoin_zero)
 %handle(ujoin_scaler)
+%handle(ujoin_memory)
 %handle(ujoin_state)
 %handle(ujoin_pctx)
 
@@ -53,6 +54,7 @@
 %flat(ujoin_all_reduce) %flat(ujoin_broadcast) %flat(ujoin_all_gather) %flat(ujoin_reduce_scatter) %flat(ujoin_submit)
 %flat(ujoin_barrier)
 %flat(ujoin_work_wait) %flat(ujoin_work_contributors)
+%flat(ujoin_memory_create) %flat(ujoin_memory_data)
 %flat(ujoin_joinable_create) %flat(ujoin_joinable_notify)
 %flat(ujoin_ctx_create) %flat(ujoin_ctx_finish) %flat(ujoin_ctx_stopped) %flat(ujoin_ctx_get_report) %flat(ujoin_ctx_rounds)
 %flat(ujoin_ddp_create) %flat(ujoin_ddp_forward) %flat(ujoin_ddp_ready) %flat(ujoin_ddp_finish)
@@ -97,6 +99,8 @@
 %rename(ZeroClearGradients) zero_clear_gradients;
 %rename(ZeroShardCount) zero_shard_count;
 %rename(ZeroDestroy) zero_destroy;
+%rename(MemorySize) ujoin_memory_size;
+%rename(MemoryDestroy) ujoin_memory_destroy;
 %rename(ScalerScale) zero_scaler_scale;
 %rename(ScalerDestroy) zero_scaler_destroy;
 %rename(StateCount) ujoin_state_count;
@@ -523,6 +527,7 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
                                .static_graph = (int32_t)o[8],
                                .bucket_view = (int32_t)o[9],
                                .no_buffer_broadcast = (int32_t)o[10],
+                               .gradient_sync = (ujoin_gradient_sync)o[11],
                                .buffers = buffers,
                                .buffer_count = buffer_count,
                                .release = release,
@@ -535,6 +540,13 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
     free(buffers);
     END(status);
 }
+ujoin_status MemoryCreate(ujoin_group *group, size_t bytes, int one_per_host, void *call, void *out) {
+    ujoin_memory_options options = {.size = sizeof options, .one_per_host = one_per_host};
+    BEGIN(call);
+    ujoin_status status = ujoin_memory_create(group, bytes, &options, out);
+    END(status);
+}
+void MemoryData(ujoin_memory *memory, void *out) { *(void **)out = ujoin_memory_data(memory); }
 ujoin_status DDPForward(ujoin_ddp *ddp, double samples, void *call) {
     BEGIN(call);
     ujoin_status status = ujoin_ddp_forward(ddp, samples);

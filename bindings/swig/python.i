@@ -47,6 +47,7 @@
 %ignore ujoin_zero_memory;
 %ignore ujoin_schedule_options;
 %ignore ujoin_scaler_options;
+%ignore ujoin_memory_options;
 %ignore ujoin_worker_args;
 %ignore ujoin_store_destroy;
 %ignore ujoin_group_destroy;
@@ -56,6 +57,7 @@
 %ignore ujoin_ddp_destroy;
 %ignore zero_destroy;
 %ignore zero_scaler_destroy;
+%ignore ujoin_memory_destroy;
 %ignore ujoin_state_destroy;
 %ignore pctx_destroy;
 
@@ -148,6 +150,7 @@ UJOIN_HANDLE(ujoin_ctx, ujoin_ctx_destroy)
 UJOIN_HANDLE(ujoin_ddp, ujoin_ddp_destroy)
 UJOIN_HANDLE(ujoin_zero, zero_destroy)
 UJOIN_HANDLE(ujoin_scaler, zero_scaler_destroy)
+UJOIN_HANDLE(ujoin_memory, ujoin_memory_destroy)
 UJOIN_HANDLE(ujoin_state, ujoin_state_destroy)
 UJOIN_HANDLE(ujoin_pctx, pctx_destroy)
 
@@ -293,6 +296,8 @@ UJOIN_FLAT_UNLOCKED(ujoin_reduce_scatter)
 UJOIN_FLAT_UNLOCKED(ujoin_submit)
 UJOIN_FLAT_UNLOCKED(ujoin_barrier)
 UJOIN_FLAT(ujoin_work_contributors)
+UJOIN_FLAT_UNLOCKED(ujoin_memory_create)
+UJOIN_FLAT(ujoin_memory_data)
 UJOIN_FLAT(ujoin_joinable_create)
 UJOIN_FLAT_UNLOCKED(ujoin_joinable_notify)
 UJOIN_FLAT_UNLOCKED(ujoin_ctx_create)
@@ -453,12 +458,21 @@ static ujoin_status py_ujoin_ctx_create(ujoin_py::Joinables *joinables, ujoin_py
 }
 static PyObject *py_ujoin_ctx_rounds(ujoin_ctx *ctx) { return ujoin_py::ctx_rounds(ctx); }
 
+// ---- shared memory
+static ujoin_status py_ujoin_memory_create(ujoin_group *group, size_t bytes, bool one_per_host, ujoin_memory **out) {
+    ujoin_memory_options options{};
+    options.size = sizeof options;
+    options.one_per_host = one_per_host;
+    return ujoin_memory_create(group, bytes, &options, out);
+}
+static PyObject *py_ujoin_memory_data(PyObject *memory) { return ujoin_py::memory_data(memory); }
+
 // ---- gradient reduction
 static ujoin_status py_ujoin_ddp_create(ujoin_group *group, int32_t division, int32_t gradient_kind, bool find_unused,
                                         bool static_graph, bool bucket_view, bool no_buffer_broadcast,
                                         bool no_initial_broadcast, int32_t source_rank, size_t first_bucket_bytes,
-                                        size_t bucket_bytes, int64_t idle_timeout_ms, ujoin_py::Buffers *buffers,
-                                        ujoin_ddp **out, ujoin_py::Params *new_params) {
+                                        size_t bucket_bytes, int64_t idle_timeout_ms, int32_t gradient_sync,
+                                        ujoin_py::Buffers *buffers, ujoin_ddp **out, ujoin_py::Params *new_params) {
     ujoin_ddp_options options{};
     options.size = sizeof options;
     options.division = division;
@@ -474,6 +488,7 @@ static ujoin_status py_ujoin_ddp_create(ujoin_group *group, int32_t division, in
     options.first_bucket_bytes = first_bucket_bytes;
     options.bucket_bytes = bucket_bytes;
     options.idle_timeout_ms = idle_timeout_ms;
+    options.gradient_sync = gradient_sync;
     options.release = ujoin_py::give_back;
     new_params->add(*buffers);
     options.release_data = new_params->lend();

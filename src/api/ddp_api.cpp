@@ -114,6 +114,8 @@ DdpConfig read_config(const Group &group, const ujoin_param *params, size_t coun
     DdpConfig config;
     config.division = api::choice(options.division, UJOIN_DIVISION_INITIAL, UJOIN_DIVISION_SAMPLES, "division");
     config.gradient_kind = api::choice(options.gradient_kind, UJOIN_GRADIENT_MEAN, UJOIN_GRADIENT_SUM, "gradient_kind");
+    config.to_owner = api::choice(options.gradient_sync, UJOIN_GRADIENT_SYNC_ALL, UJOIN_GRADIENT_SYNC_TO_OWNER,
+                                  "gradient_sync") == UJOIN_GRADIENT_SYNC_TO_OWNER;
     config.find_unused = api::flag(options.find_unused, "find_unused");
     config.static_graph = api::flag(options.static_graph, "static_graph");
     config.bucket_view = api::flag(options.bucket_view, "bucket_view");

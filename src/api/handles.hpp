@@ -7,6 +7,7 @@ namespace ujoin {
 class Store;
 class Group;
 class Work;
+class SharedMemory;
 class Joinable;
 class JoinContext;
 class Ddp;
@@ -26,6 +27,9 @@ struct ujoin_group : ujoin::api::Handle<ujoin::Group> {
     using Handle::Handle;
 };
 struct ujoin_work : ujoin::api::Handle<ujoin::Work> {
+    using Handle::Handle;
+};
+struct ujoin_memory : ujoin::api::Handle<ujoin::SharedMemory> {
     using Handle::Handle;
 };
 struct ujoin_joinable : ujoin::api::Handle<ujoin::Joinable> {

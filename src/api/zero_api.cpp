@@ -4,10 +4,10 @@
 #include "api/options.hpp"
 #include "base/deadline.hpp"
 #include "base/env.hpp"
+#include "comm/together.hpp"
 #include "ddp/reducer.hpp"
 #include "ujoin.h"
 #include "zero/checkpoint.hpp"
-#include "zero/together.hpp"
 #include "zero/zero.hpp"
 #include <cmath>
 #include <cstddef>
@@ -128,10 +128,13 @@ std::shared_ptr<Zero> create(const std::shared_ptr<Group> &group, ujoin_optimize
         ZeroConfig config = read_config(optimizer, options, std::move(rule_data));
         ddp = read_ddp(group, options);
         if (ddp) config.reduced = ddp->params();
-        config.options.overlaps = ddp != nullptr;
+        config.fused = ddp && ddp->to_owner();
+        config.options.overlaps = ddp && !config.fused;
+        config.options.fuses = config.fused;
         zero = std::make_shared<Zero>(group, std::move(config), std::move(release));
     });
     zero->add_param_group(params, count, nullptr, 0);
+    if (ddp && ddp->to_owner()) zero->take_from(ddp);
     if (ddp) ddp->attach(zero);
     return zero;
 }

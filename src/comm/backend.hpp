@@ -3,8 +3,10 @@
 #include "base/deadline.hpp"
 #include "comm/board.hpp"
 #include "comm/op.hpp"
+#include "os/fd.hpp"
 #include "os/health.hpp"
 #include <string>
+#include <vector>
 
 namespace ujoin {
 
@@ -27,6 +29,8 @@ class Backend {
     virtual void abort(const std::string &reason, bool left) = 0;
     /// Tells the launcher from now on what it does. `health` outlives it.
     virtual void tell(os::Health &health) = 0;
+    /// Every rank's descriptor of memory, by rank, for one of this rank's. Collective; not with work in flight.
+    virtual std::vector<os::Fd> pass(const os::Fd &own, const Deadline &deadline) = 0;
     /// Words of join contexts, visible to all ranks.
     virtual Board &board() = 0;
 };

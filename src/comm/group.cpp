@@ -246,6 +246,19 @@ void Group::all_gather_parts(const Memory &recv, const size_t *part_offsets, con
     run(op, deadline);
 }
 
+std::vector<os::Fd> Group::pass(const os::Fd &own) {
+    check_usable();
+    drain();
+    constexpr int64_t limit_ms = 60'000; // all are known to be there
+    try {
+        return backend_->pass(own, Deadline::in(limit_ms));
+    } catch (const Error &error) {
+        break_with(error);
+        backend_->abort(error.text(), false);
+        throw;
+    }
+}
+
 void Group::broadcast(const Memory &memory, int32_t root) {
     OpArgs op;
     op.kind = OpKind::broadcast;

@@ -14,6 +14,7 @@
 
 namespace ujoin {
 
+class SharedMemory;
 class Store;
 
 struct GroupConfig {
@@ -72,6 +73,11 @@ class Group : public std::enable_shared_from_this<Group> {
     std::vector<std::string> exchange(const std::string &mine, const Deadline &deadline = Deadline::never());
     /// Agrees on success: throws on every rank if `error` is set on any; the text names the ranks and their errors.
     void agree(const std::optional<Error> &error, const Deadline &deadline = Deadline::never());
+
+    /// Every rank's descriptor, by rank.
+    std::vector<os::Fd> pass(const os::Fd &own);
+    /// Those that were made on this group, in order; the same number on every rank. Some may be gone.
+    std::vector<std::weak_ptr<SharedMemory>> &memories() { return memories_; }
 
     ujoin_status close(int64_t timeout_ms);
     void abort(const std::string &reason);
@@ -147,6 +153,8 @@ class Group : public std::enable_shared_from_this<Group> {
     std::unique_ptr<Tagger> tagger_owner_;
     std::atomic<Tagger *> tagger_{nullptr}; ///< operations in flight may complete while it is set
     std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
+
+    std::vector<std::weak_ptr<SharedMemory>> memories_;
 
     std::mutex cause_mutex_;
     std::optional<Error> cause_; ///< why the group is broken

@@ -8,7 +8,7 @@ namespace ujoin {
 const char *op_kind_name(OpKind kind) {
     static constexpr char names[][16] = {"none",           "barrier",  "all_reduce", "broadcast", "all_gather",
                                          "reduce_scatter", "close",    "reduce",     "gather",    "scatter",
-                                         "all_to_all",     "transfer", "?"};
+                                         "all_to_all",     "transfer", "step",       "?"};
     return names[std::min(static_cast<size_t>(kind), std::size(names) - 1)];
 }
 
@@ -51,6 +51,8 @@ std::string describe(OpKind kind, ujoin_reduce reduce, ujoin_dtype dtype, uint64
         return cat(op_kind_name(kind), "(", dtype_name(dtype), ", root ", root, ")");
     case OpKind::reduce:
         return cat("reduce(", reduction, ", ", dtype_name(dtype), ", ", count, ", root ", root, ")");
+    case OpKind::owner_step:
+        return cat("step(of ", count, " elements)");
     default:
         return op_kind_name(kind);
     }

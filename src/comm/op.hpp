@@ -10,6 +10,9 @@
 
 namespace ujoin {
 
+class OwnerStep;
+struct StepRange;
+
 enum class OpKind : uint8_t {
     none,
     barrier,
@@ -22,7 +25,8 @@ enum class OpKind : uint8_t {
     gather,
     scatter,
     all_to_all,
-    transfer
+    transfer,
+    owner_step
 };
 /// In at least 16 bytes, filled up with zeros.
 const char *op_kind_name(OpKind kind);
@@ -96,6 +100,7 @@ struct OpOutcome {
 ///   reduce_scatter: send W n -> recv n  reduce: send n -> recv n at the root
 ///   gather: send n -> recv W n at root  scatter: send W n at root -> recv n
 ///   all_to_all: send W n -> recv W n    transfer: messages
+///   owner_step: `step` has it all; count only tells it from another
 /// gather, scatter and all_to_all also with parts of any sizes, which only the two ranks concerned must agree on (below).
 struct OpArgs {
     OpKind kind = OpKind::none;
@@ -114,6 +119,7 @@ struct OpArgs {
     std::vector<size_t> recv_offsets;
     std::vector<Message> messages;
     std::shared_ptr<const void> keep; ///< what the operation itself owns of the above
+    OwnerStep *step = nullptr;        ///< borrowed
 
     /// A shadow contributes nothing to a reduction: its memory is not read, only written.
     bool shadow = false;
@@ -137,8 +143,8 @@ struct OpArgs {
 
     /// Where a backend is in this operation.
     struct Cursor {
-        size_t offset = 0; ///< bytes done
-        size_t length = 0; ///< bytes in the present step
+        size_t offset = 0; ///< bytes done; elements in a step
+        size_t length = 0; ///< likewise: in the present step
         int32_t peer = 0;  ///< next rank to wait for
         int8_t phase = 0;
         bool waiting = false;

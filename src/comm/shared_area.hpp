@@ -44,6 +44,7 @@ struct RankArea {
     Bank banks[2];
     Slot slots[2];
     Mail mail;
+    std::atomic<uint64_t> quiet{0}; ///< number of a step in whose memory this rank has no part any more
 
     static constexpr size_t head_bytes = 4096;
     static constexpr size_t bytes(size_t chunk) { return head_bytes + 2 * chunk; }

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/shared_backend.hpp"
 #include "base/env.hpp"
+#include "comm/contribution.hpp"
 #include "comm/copy.hpp"
 #include "comm/kernels.hpp"
+#include "comm/owner_step.hpp"
 #include "os/cpu.hpp"
 #include <algorithm>
 #include <cstring>
+#include <fcntl.h>
 #include <utility>
 
 namespace ujoin {
 namespace {
-
-constexpr uint32_t flag_shadow = 1;
-constexpr uint32_t flag_stop = 2;
-constexpr uint32_t flag_scaled_by_weight = 4; ///< by whoever reads the contribution
-constexpr uint32_t flag_program = 8;
-constexpr uint32_t flag_empty = 16;
-constexpr uint32_t flag_more = 32; ///< of parts of unequal size: this rank needs another step
-constexpr uint32_t tag_shift = 8;
 
 /// kind 4 | reduction 4 | type 4 | root 12 | count 40: exact, so that both sides can be described in an error.
 uint64_t pack_fingerprint(const OpArgs &op) {
@@ -44,28 +39,6 @@ std::string describe_slot(const Slot &slot) {
     OpArgs op;
     unpack(slot, op);
     return describe_op(op);
-}
-
-bool contributes(const OpArgs &op, uint32_t flags, double weight) {
-    return !(flags & flag_shadow) && !(op.divide == Divide::weight && weight == 0);
-}
-/// A 16-bit type cannot hold a gradient times a number of samples: the weight is published, and applied in f32 by the reader.
-bool scaled_by_reader(const OpArgs &op) { return op.scale != 1 && op.scale == op.weight && dtype_size(op.dtype) == 2; }
-double divisor_of(const OpArgs &op, int32_t ranks) {
-    if (op.reduce == UJOIN_AVG) return op.outcome.contributors;
-    switch (op.divide) {
-    case Divide::ranks:
-        return ranks;
-    case Divide::contributors:
-        return op.outcome.contributors;
-    case Divide::weight:
-        return op.outcome.weight;
-    default:
-        return 1;
-    }
-}
-bool nobody_contributed(const OpArgs &op) {
-    return op.divide == Divide::weight ? op.outcome.weight == 0 : op.outcome.contributors == 0;
 }
 
 std::vector<FateLine *> fates_of(const std::vector<RankArea *> &areas) {
@@ -122,6 +95,17 @@ bool SharedBackend::pending(int32_t rank, OpArgs &out) {
 
 bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) {
     if (op.kind == OpKind::transfer) return run_messages(op, deadline, patience, interruptible);
+    if (!op.step || !op.step->direct()) return wait_for(op, deadline, patience, interruptible);
+    met_ = 0;
+    try {
+        return wait_for(op, deadline, patience, interruptible);
+    } catch (const Error &error) {
+        keep_quiet(error, *op.step);
+        throw;
+    }
+}
+
+bool SharedBackend::wait_for(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible) {
     while (!advance(op)) {
         const OpArgs &now = op.follow >= 0 && shadowed_ ? *shadowed_ : op;
         const bool others_turn = now.follow >= 0;
@@ -132,7 +116,10 @@ bool SharedBackend::run(OpArgs &op, const Deadline &deadline, const Deadline &pa
                    (others_turn && rank == k && board_.joined(k, now.follow_context));
         };
         const auto what = [&] { return describe_op(now); };
-        if (!watch_.wait(k, slot(k, step).event, arrived, deadline, patience, interruptible, what, Watch::AbortEnds::yes))
+        // Who has arrived at the end of a direct step has done its part, whatever it does then: all end alike.
+        const bool ends = op.step && op.step->direct() && op.cursor.offset != 0;
+        const auto abort_ends = ends ? Watch::AbortEnds::no : Watch::AbortEnds::yes;
+        if (!watch_.wait(k, slot(k, step).event, arrived, deadline, patience, interruptible, what, abort_ends))
             return false;
     }
     return true;
@@ -177,13 +164,15 @@ bool SharedBackend::advance(OpArgs &op) {
     }
 }
 
-/// Bytes that the operation walks through, per rank or part.
+/// Bytes that the operation walks through, per rank or part; elements in a step.
 size_t SharedBackend::span(const OpArgs &op) const {
     if (op.part_offsets) {
         size_t longest = 0;
         for (int32_t k = 0; k < size(); k++) longest = std::max(longest, part_bytes(op, k));
         return longest;
     }
+    if (op.step && op.step->direct()) return 2; // two meetings
+    if (op.step) return op.step->longest() + (op.step->shares() ? step_elements(*op.step) : 0);
     return op.count * dtype_size(op.dtype);
 }
 size_t SharedBackend::part_bytes(const OpArgs &op, int32_t rank) const {
@@ -232,6 +221,7 @@ void SharedBackend::begin_step(OpArgs &op) {
     if (health_ && at.phase == 0 && at.offset == 0) health_->begin(op_kind_name(op.kind));
     if (at.phase == 0) {
         size_t piece = parts_.chunk;
+        if (op.step) piece = op.step->direct() ? 1 : step_elements(*op.step);
         if (op.kind == OpKind::reduce_scatter) piece = std::max<size_t>(64, piece / parts_.areas.size() / 64 * 64);
         at.length = moves_parts(op.kind) ? part_piece(op) : std::min(span(op) - at.offset, piece);
         step_++;
@@ -240,6 +230,7 @@ void SharedBackend::begin_step(OpArgs &op) {
         stage_own_share(op); // reads the step before
         step_++;
     }
+    if (op.step && op.step->direct() && at.offset == 0) met_ = step_; // whatever becomes of it
     publish(op);
     at.waiting = true;
     at.peer = 0;
@@ -280,6 +271,14 @@ void SharedBackend::end_step(OpArgs &op) {
         case OpKind::all_to_all:
             take_parts(op);
             break;
+        case OpKind::owner_step:
+            if (op.step->direct()) {
+                if (at.offset == 0) step_directly(op);
+                break;
+            }
+            take_shared(op);
+            step_own(op);
+            break;
         default:
             break;
         }
@@ -288,14 +287,32 @@ void SharedBackend::end_step(OpArgs &op) {
     at.last = moves_parts(op.kind) ? !more : at.offset >= span(op);
 }
 
+std::vector<os::Fd> SharedBackend::pass(const os::Fd &own, const Deadline &deadline) {
+    if (parts_.pass) return parts_.pass(own, deadline);
+    std::vector<int32_t> numbers(parts_.areas.size());
+    const int32_t mine = own.get();
+    OpArgs gather;
+    gather.kind = OpKind::all_gather;
+    gather.count = sizeof mine;
+    gather.send = Memory(&mine, sizeof mine);
+    gather.recv = Memory(numbers.data(), numbers.size() * sizeof mine);
+    run(gather, deadline, Deadline::never(), true);
+    std::vector<os::Fd> fds;
+    for (const int32_t number : numbers) fds.emplace_back(fcntl(number, F_DUPFD_CLOEXEC, 0));
+    OpArgs barrier; // nobody closes its own before
+    barrier.kind = OpKind::barrier;
+    run(barrier, deadline, Deadline::never(), true);
+    return fds;
+}
+
 void SharedBackend::publish(const OpArgs &op) {
     Slot &own = slot(parts_.rank, step_);
     own.fingerprint = pack_fingerprint(op);
     own.weight = op.weight;
     own.flags = (op.shadow ? flag_shadow : 0) | (op.stop_request ? flag_stop : 0) |
-                (scaled_by_reader(op) ? flag_scaled_by_weight : 0) | (op.program ? flag_program : 0) |
-                (op.empty ? flag_empty : 0) | (moves_parts(op.kind) && more_parts(op) ? flag_more : 0) |
-                (op.use_tag << tag_shift);
+                (scaled_by_reader(op, op.step ? UJOIN_F16 : op.dtype) ? flag_scaled_by_weight : 0) |
+                (op.program ? flag_program : 0) | (op.empty ? flag_empty : 0) |
+                (moves_parts(op.kind) && more_parts(op) ? flag_more : 0) | (op.use_tag << tag_shift);
     own.digest = op.digest;
     own.arrived.store(step_, std::memory_order_release);
     os::announce(own.event);
@@ -358,6 +375,8 @@ void SharedBackend::fail_mismatch(const std::string &text, int32_t other) {
 }
 
 void SharedBackend::stage(const OpArgs &op) {
+    if (op.step && op.step->direct()) return;
+    if (op.step) return stage_gradients(op);
     const OpArgs::Cursor &at = op.cursor;
     if (moves_parts(op.kind)) return stage_parts(op);
     const size_t staged = staged_bytes(op, parts_.rank);
@@ -367,7 +386,7 @@ void SharedBackend::stage(const OpArgs &op) {
     case OpKind::all_reduce:
     case OpKind::reduce:
     case OpKind::reduce_scatter: {
-        if (!contributes(op, op.shadow ? flag_shadow : 0, op.weight)) return; // its memory may hold anything, a NaN even
+        if (!own_contributes(op)) return; // its memory may hold anything, a NaN even
         const Memory &from = op.send.absent() ? op.recv : op.send;
         if (op.kind != OpKind::reduce_scatter) return stage_scaled(op, from, at.offset, to, at.length);
         for (int32_t p = 0; p < size(); p++, to += at.length)
@@ -389,7 +408,7 @@ void SharedBackend::stage(const OpArgs &op) {
 }
 
 void SharedBackend::stage_scaled(const OpArgs &op, const Memory &from, size_t offset, char *to, size_t length) {
-    if (op.scale == 1 || scaled_by_reader(op)) return copy_out_of(from, offset, to, length);
+    if (op.scale == 1 || scaled_by_reader(op, op.dtype)) return copy_out_of(from, offset, to, length);
     for_pieces(from, offset, length, [&](const char *piece, size_t n) {
         scale_elements(op.dtype, piece, to, n / dtype_size(op.dtype), op.scale);
         to += n;
@@ -416,10 +435,10 @@ void SharedBackend::reduce_into(const OpArgs &op, size_t data_offset, size_t sta
     if (n == 0) return; // nobody has anything: what lies there stays
     const double divisor = divisor_of(op, size());
     // In place, what this rank staged still lies where the result goes: one pass over memory less.
-    const char *staged_by_us =
-        &out == &op.recv && op.send.absent() && op.kind == OpKind::all_reduce && (op.scale == 1 || scaled_by_reader(op))
-            ? data(parts_.rank, staged) + data_offset
-            : nullptr;
+    const char *staged_by_us = &out == &op.recv && op.send.absent() && op.kind == OpKind::all_reduce &&
+                                       (op.scale == 1 || scaled_by_reader(op, op.dtype))
+                                   ? data(parts_.rank, staged) + data_offset
+                                   : nullptr;
     size_t done = 0;
     for_pieces(out, out_offset, length, [&](char *piece, size_t bytes) {
         for (size_t k = 0; k < n; k++) shifted_[k] = inputs_[k] == staged_by_us ? piece : inputs_[k] + done;

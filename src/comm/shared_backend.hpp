@@ -2,6 +2,7 @@
 #pragma once
 #include "comm/backend.hpp"
 #include "comm/shared_area.hpp"
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -26,6 +27,8 @@ class SharedBackend final : public Backend {
         std::shared_ptr<void> keep_mapped; ///< what keeps the areas mapped
         size_t chunk = default_chunk;
         int64_t spin_ns = 0;
+        /// Backend::pass; none: ranks are threads, which share descriptors.
+        std::function<std::vector<os::Fd>(const os::Fd &own, const Deadline &deadline)> pass{};
     };
     explicit SharedBackend(Parts parts);
 
@@ -35,6 +38,7 @@ class SharedBackend final : public Backend {
     bool pending(int32_t rank, OpArgs &out) override;
     void abort(const std::string &reason, bool left) override;
     void tell(os::Health &health) override;
+    std::vector<os::Fd> pass(const os::Fd &own, const Deadline &deadline) override;
     Board &board() override { return board_; }
 
   private:
@@ -43,6 +47,7 @@ class SharedBackend final : public Backend {
     /// Where rank k's data of the present step lie.
     char *data(int32_t rank, size_t length);
 
+    bool wait_for(OpArgs &op, const Deadline &deadline, const Deadline &patience, bool interruptible);
     bool let_others_first(OpArgs &op);
     void begin_step(OpArgs &op);
     void end_step(OpArgs &op);
@@ -93,6 +98,21 @@ class SharedBackend final : public Backend {
     static bool is_next(const OpArgs &op, const Message &message);
     size_t message_piece() const { return parts_.chunk / 2; }
 
+    // An owner's step (shared_step.cpp).
+    size_t step_elements(const OwnerStep &step) const;
+    char *gradient_slot(int32_t from, int32_t owner);
+    char *value_slot(int32_t owner, uint64_t step);
+    void stage_gradients(const OpArgs &op);
+    void step_own(const OpArgs &op);
+    const char *sum_block(const OpArgs &op, const StepRange &range, size_t first, size_t count, size_t at);
+    void take_shared(const OpArgs &op);
+
+    // And one over memory that all ranks see (direct_step.cpp).
+    void step_directly(const OpArgs &op);
+    const char *sum_directly(const OpArgs &op, const StepRange &range, size_t first, size_t count);
+    void check_marks(const OpArgs &op);
+    void keep_quiet(const Error &error, OwnerStep &step);
+
     Parts parts_;
     os::Health *health_ = nullptr; ///< where a launcher listens
     Watch watch_;
@@ -105,6 +125,8 @@ class SharedBackend final : public Backend {
     std::vector<const char *> shifted_; ///< likewise
     std::vector<double> scales_;        ///< of inputs_, where any_scaled_
     bool any_scaled_ = false;
+    uint64_t met_ = 0;               ///< first step of the direct operation in progress; 0: this rank has not arrived
+    std::vector<char> step_scratch_; ///< a block of sums and one of this rank's part of them
 };
 
 /// Spin time of a caller's waits: none when `ranks` on this host outnumber the processors, else half a millisecond. A rank

@@ -64,6 +64,16 @@ class Watch {
     void wait(int32_t k, os::EventCount &event, Part &&part, const Deadline &deadline, bool interruptible, What &&what) {
         wait(k, event, part, deadline, Deadline::never(), interruptible, what);
     }
+    /// One look, without waiting: throws if a rank whose part is not done has failed.
+    template <class Part> void look(Part &&part, const std::string &what) {
+        check_own();
+        blame(Look{part, AbortEnds::no}, what);
+    }
+    /// The process of the rank has ended.
+    bool has_ended(int32_t rank) {
+        poll_lives();
+        return dead_[static_cast<size_t>(rank)].load(std::memory_order_acquire) || fate(rank) == Fate::lost;
+    }
     /// Leaves this rank's mark and throws TIMEOUT, which names the ranks whose part is not done.
     template <class Part> [[noreturn]] void time_out(Part &&part, const std::string &what) {
         give_up_late(Look{part, AbortEnds::no}, what);

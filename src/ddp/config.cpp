@@ -39,7 +39,7 @@ Note note_of(const DdpConfig &config, const std::optional<Error> &local) {
                    std::to_string(config.source_rank),   std::to_string(config.first_bucket_bytes),
                    std::to_string(config.bucket_bytes),  std::to_string(config.find_unused),
                    std::to_string(config.static_graph),  std::to_string(config.buffer_broadcast ? 0 : 1),
-                   buffers_text(config.buffers)};
+                   buffers_text(config.buffers),         std::to_string(config.to_owner ? 2 : 1)};
     for (const GradParam &param : config.params) note.values.push_back(value_of(param));
     return note;
 }
@@ -55,7 +55,8 @@ std::string name_of_value(size_t index) {
                                             "find_unused",
                                             "static_graph",
                                             "no_buffer_broadcast",
-                                            "buffers"};
+                                            "buffers",
+                                            "gradient_sync"};
     constexpr size_t count = std::size(names);
     return index < count ? names[index] : cat("parameter ", index - count);
 }

@@ -12,6 +12,7 @@ struct DdpConfig {
     std::vector<ujoin_buffer> buffers;
     ujoin_division division = UJOIN_DIVISION_INITIAL;
     ujoin_gradient_kind gradient_kind = UJOIN_GRADIENT_MEAN;
+    bool to_owner = false; ///< the step of an optimizer sums the gradients
     bool find_unused = false;
     bool static_graph = false;
     bool bucket_view = false;
@@ -25,7 +26,7 @@ struct DdpConfig {
     /// Parameters may be unused: which ones is agreed on.
     bool finds_unused() const { return find_unused || static_graph; }
     /// The order of a dynamic graph's gradients says nothing of the next iteration's.
-    bool may_rebuild() const { return !find_unused || static_graph; }
+    bool may_rebuild() const { return !to_owner && (!find_unused || static_graph); }
 };
 
 /// Compares the ranks' configurations. `local`: what is wrong with this rank's own; it is told to the others, so that every

@@ -49,7 +49,9 @@ Ddp::Ddp(std::shared_ptr<Group> group, DdpConfig config, std::shared_ptr<Loan> l
     ready_.assign(params.size(), false);
     awaited_.assign(params.size(), false);
     used_by_.assign(params.size(), 0);
-    install(assign_buckets(params, backward_order(params.size()), config_.first_bucket_bytes, config_.bucket_bytes));
+    install(config_.to_owner
+                ? Buckets()
+                : assign_buckets(params, backward_order(params.size()), config_.first_bucket_bytes, config_.bucket_bytes));
 }
 
 /// Operations of the library's own keep what they use. Those of a hook do not: nothing may be in flight on freed memory.
@@ -104,6 +106,7 @@ ujoin_status Ddp::forward(double samples) {
     samples_ += samples;
     window_++;
     reducing_ = sync_;
+    untaken_.reset();
     if (sync_) begin_round(false);
     begin_iteration();
     return UJOIN_OK;
@@ -119,7 +122,12 @@ void Ddp::check_between_iterations() const {
 /// Before anything has happened: a broken optimizer would only be noticed once the others wait for its update.
 void Ddp::check_step() const {
     const Lock lock = enter();
-    if (const std::shared_ptr<BucketStep> step = optimizer_.lock()) step->check_step();
+    const std::shared_ptr<BucketStep> step = optimizer_.lock();
+    if (step) return step->check_step();
+    if (config_.to_owner)
+        fail_state("rank ", group_->rank(),
+                   ": gradient_sync is UJOIN_GRADIENT_SYNC_TO_OWNER, but there is no optimizer whose step would sum the "
+                   "gradients: make one with ujoin_zero_options.ddp");
 }
 
 void Ddp::check_attachable() const {
@@ -135,6 +143,19 @@ void Ddp::check_attachable() const {
 void Ddp::attach(std::weak_ptr<BucketStep> optimizer) {
     const Lock lock = enter();
     optimizer_ = std::move(optimizer);
+}
+
+Contribution Ddp::take() {
+    const Lock lock = enter();
+    if (iterating_)
+        fail_state("rank ", group_->rank(), ": the iteration of the reducer is not finished; call ujoin_ddp_finish first");
+    if (!untaken_)
+        fail_state("rank ", group_->rank(),
+                   ": no iteration of the reducer has been finished since the last step, or not "
+                   "one that synchronises; a step follows each ujoin_ddp_forward, _ready and _finish");
+    Contribution taken = std::move(*untaken_);
+    untaken_.reset();
+    return taken;
 }
 
 std::string Ddp::missing() const {
@@ -201,6 +222,10 @@ void Ddp::check_before_first(const char *what) const {
 
 void Ddp::set_comm_hook(HookChoice hook) {
     const Lock lock = enter();
+    if (config_.to_owner)
+        fail_state("rank ", group_->rank(),
+                   ": a comm hook is not possible with UJOIN_GRADIENT_SYNC_TO_OWNER: gradients are "
+                   "summed in zero_step, without buckets");
     check_before_first("comm hook");
     if (hook_set_) fail_state("rank ", group_->rank(), ": the comm hook is set already; a reducer has one");
     hook_ = std::move(hook);

@@ -3,6 +3,7 @@
 #include "ddp/bucket.hpp"
 #include "ddp/bucket_step.hpp"
 #include "ddp/config.hpp"
+#include "ddp/gradient_source.hpp"
 #include "ddp/hook.hpp"
 #include "ddp/reduction.hpp"
 #include "ddp/round.hpp"
@@ -19,15 +20,13 @@ namespace ujoin {
 
 /// Averages gradients over the ranks while later ones are computed. An iteration is forward, ready for each gradient,
 /// finish; a bucket whose gradients are all ready is put in flight, strictly in the order of the buckets.
-class Ddp {
+class Ddp : public GradientSource {
   public:
     /// `local`: what is wrong with this rank's arguments. The ranks compare notes before anything is written, so that every
     /// one of them fails if one does. `release` runs when no memory of the program is touched any more, also on failure.
     static std::shared_ptr<Ddp> create(std::shared_ptr<Group> group, const DdpConfig &config, std::optional<Error> local,
                                        Release release);
-    ~Ddp();
-    Ddp(const Ddp &) = delete;
-    Ddp &operator=(const Ddp &) = delete;
+    ~Ddp() override;
 
     /// UJOIN_OK; UJOIN_JOINED in a hook of a rank that has joined, where no iteration begins.
     ujoin_status forward(double samples);
@@ -40,6 +39,10 @@ class Ddp {
     void check_attachable() const;
     /// From the next iteration on each one makes a step of the optimizer, as long as that lives.
     void attach(std::weak_ptr<BucketStep> optimizer);
+    Contribution take() override;
+    bool takes_part() const override { return joinable_->takes_part(); }
+    /// The gradients are summed by the optimizer's step.
+    bool to_owner() const { return config_.to_owner; }
     void *gradient(size_t index) const;
     std::vector<int32_t> used() const;
     ujoin_ddp_report report() const;
@@ -78,6 +81,8 @@ class Ddp {
     template <class Body> void in_hooks(Body &&body);
     void complete();
     void reduce_all(BucketStep *step);
+    void wait_for_usage();
+    void leave_to_owner();
     void end_bucket(size_t bucket, BucketStep *step);
     [[noreturn]] void give_up_step() const;
     void exchange_usage();
@@ -111,6 +116,7 @@ class Ddp {
     size_t not_ready_ = 0;         ///< awaited parameters
     std::vector<size_t> unfilled_; ///< by bucket: awaited gradients that are not ready
     std::unique_ptr<Round> round_;
+    std::optional<Contribution> untaken_;             ///< of the last iteration, for the step of an optimizer
     std::vector<std::shared_ptr<Reduction>> flights_; ///< launched, by bucket
     bool stepping_ = false;                           ///< the round makes a step
     std::vector<std::shared_ptr<Work>> shares_;       ///< of updated parameters, by bucket

@@ -40,22 +40,25 @@ bool Round::weighs_means() const { return division_ == UJOIN_DIVISION_SAMPLES &&
 
 double Round::scale() const { return weighs_means() ? note_.samples : 1; }
 
+Divide Round::divide() const {
+    if (division_ == UJOIN_DIVISION_ACTIVE) return Divide::contributors;
+    return division_ == UJOIN_DIVISION_SAMPLES ? Divide::weight : Divide::ranks;
+}
+
 std::shared_ptr<Work> Round::submit_sum(ujoin_dtype dtype, const std::vector<Segment> &memory, Release release) const {
     OpArgs op;
     op.kind = OpKind::all_reduce;
     op.dtype = dtype;
     op.recv = Memory(memory.data(), memory.size());
     op.count = op.recv.bytes() / dtype_size(dtype);
-    if (division_ == UJOIN_DIVISION_INITIAL) op.divide = Divide::ranks;
-    if (division_ == UJOIN_DIVISION_ACTIVE) op.divide = Divide::contributors;
-    if (division_ == UJOIN_DIVISION_SAMPLES) op.divide = Divide::weight;
+    op.divide = divide();
     op.scale = scale();
     return submit(op, std::move(release));
 }
 
 std::shared_ptr<Work> Round::submit(OpArgs &op, Release release) const {
     op.shadow = shadow();
-    op.weight = shadow() ? 0 : note_.samples;
+    op.weight = samples();
     return group_->submit_idle(op, idle_timeout_ms_, std::move(release));
 }
 

@@ -47,6 +47,8 @@ class Round {
     bool reads() const;
     /// What a contribution is multiplied with before it is summed.
     double scale() const;
+    double samples() const { return shadow() ? 0 : note_.samples; }
+    Divide divide() const;
     /// Gradients are means, and weighed by samples.
     bool weighs_means() const;
 

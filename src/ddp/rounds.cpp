@@ -55,6 +55,7 @@ void Ddp::begin_round(bool shadow) {
     note.flags = (shadow ? RoundNote::shadow : 0) | (order_.empty() ? 0 : RoundNote::has_order);
     note.digest = hook_digest();
     flights_.clear();
+    untaken_.reset();
     usage_work_.reset();
     window_ = 0;
     samples_ = 0;
@@ -113,9 +114,9 @@ void Ddp::launch(size_t bucket) {
 /// memory of the program is in use when it returns, well or not.
 void Ddp::complete() {
     std::optional<Error> failure;
-    const std::shared_ptr<BucketStep> step = optimizer_.lock();
+    const std::shared_ptr<BucketStep> step = config_.to_owner ? nullptr : optimizer_.lock();
     try {
-        if (stepping_ && !step) give_up_step();
+        if (stepping_ && !step && !config_.to_owner) give_up_step();
         reduce_all(step.get());
     } catch (const Error &error) {
         failure = error;
@@ -124,6 +125,7 @@ void Ddp::complete() {
     if (!first) first = std::move(failure);
     if (step) first = step->end_step(std::move(first));
     if (!first) account();
+    if (!first && config_.to_owner) leave_to_owner();
     std::fill(used_.begin(), used_.end(), false);
     flights_.clear();
     if (first) throw *first;
@@ -156,13 +158,30 @@ void Ddp::reduce_all(BucketStep *step) {
             if (ended[b]) end_bucket(b, step);
         }
     }
-    if (usage_work_) {
-        if (std::optional<Error> error = wait_to_the_end(*group_, *usage_work_)) throw *error;
-        used_by_ = *usage_;
-    }
+    wait_for_usage();
     for (size_t b = 0; b < flights_.size(); b++)
         if (!ended[b]) end_bucket(b, step);
     if (!config_.buffers.empty()) synchronise_buffers(UJOIN_BUFFER_AFTER_FORWARD);
+}
+
+void Ddp::wait_for_usage() {
+    if (!usage_work_) return;
+    if (std::optional<Error> error = wait_to_the_end(*group_, *usage_work_)) throw *error;
+    used_by_ = *usage_;
+}
+
+/// What a step needs to sum the gradients of this iteration.
+void Ddp::leave_to_owner() {
+    Contribution left;
+    left.shadow = round_->shadow();
+    left.weight = round_->samples();
+    left.scale = round_->scale();
+    left.weighs = round_->weighs_means();
+    left.divide = round_->divide();
+    left.finds_unused = config_.finds_unused();
+    left.used = used_;
+    left.used_by = used_by_;
+    untaken_.emplace(std::move(left));
 }
 
 /// Its gradients are final; a rule of the program's may run.

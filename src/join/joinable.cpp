@@ -10,6 +10,13 @@ Joinable::Joinable(std::shared_ptr<Group> group, std::string name)
 
 bool Joinable::armed() const { return gate_.armed(); }
 
+bool Joinable::takes_part() const {
+    if (!gate_.armed()) return false;
+    if (gate_.in_hook()) return context_ != nullptr;
+    const Gate::Inside inside(gate_, "a step");
+    return context_ != nullptr;
+}
+
 ujoin_status Joinable::notify(int32_t *out_active) {
     if (gate_.armed()) {
         if (gate_.in_hook()) {

@@ -41,6 +41,8 @@ class Joinable : public std::enable_shared_from_this<Joinable> {
 
     /// Some context is armed on the group. Exact on the thread that arms and disarms.
     bool armed() const;
+    /// This is one of the armed context's.
+    bool takes_part() const;
 
     /// Begins one use. Without an armed context it does nothing. UJOIN_JOINED: called from a hook, nothing published.
     /// `out_active` (may be null): waits until the number of ranks that started this use is known. Throws UJOIN_E_EXHAUSTED.

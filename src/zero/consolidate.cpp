@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/consolidate.hpp"
-#include "zero/together.hpp"
+#include "comm/together.hpp"
 #include "zero/zero.hpp"
 #include <algorithm>
 #include <array>

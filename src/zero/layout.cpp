@@ -87,7 +87,9 @@ Facts Layout::facts_of_group(int32_t group) const {
     facts.emplace_back("option no_master_copy", cat(!options.master_copies));
     facts.emplace_back("option stochastic_rounding", cat(options.stochastic_rounding));
     facts.emplace_back("option seed", cat(options.seed));
-    facts.emplace_back("option ddp", options.overlaps ? "a reducer" : "NULL");
+    facts.emplace_back("option ddp", options.overlaps ? "a reducer"
+                                     : options.fuses  ? "a reducer of UJOIN_GRADIENT_SYNC_TO_OWNER"
+                                                      : "NULL");
     facts.emplace_back("UJOIN_DEBUG", options.compare_values ? "detail" : "no value that concerns steps");
     facts.emplace_back("state of the rule", join_list(rule->states));
     std::vector<ZeroParam> list;

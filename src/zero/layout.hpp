@@ -21,6 +21,7 @@ struct ZeroOptions {
     bool bucket_view = false;    ///< trained parameters lie in memory of the library's
     bool compare_values = false; ///< UJOIN_DEBUG=detail
     bool overlaps = false;       ///< a reducer makes the steps
+    bool fuses = false;          ///< steps sum the gradients of a reducer
 };
 
 /// Memory that an all_gather of unequal parts shares.

@@ -7,33 +7,6 @@
 
 namespace ujoin {
 
-Overlap::Overlap(std::vector<GradParam> reduced) : reduced_(std::move(reduced)), index_of_(reduced_.size(), Layout::none) {
-    for (size_t i = 0; i < reduced_.size(); i++) by_name_.emplace(reduced_[i].name, i);
-}
-
-void Overlap::check(const ZeroParam &param) const {
-    if (!param.trained()) return;
-    const auto found = by_name_.find(param.name);
-    if (found == by_name_.end() || reduced_[found->second].ignored)
-        fail_invalid("parameter \"", param.name, "\" is trained, but options.ddp does not reduce its gradient: ",
-                     found == by_name_.end() ? "it has no parameter of that name" : "there it is ignored",
-                     "; give it to the reducer, or freeze it");
-    const GradParam &reduced = reduced_[found->second];
-    if (param.count != reduced.elements)
-        fail_invalid("parameter \"", param.name, "\" has ", param.count, " elements, that of options.ddp ",
-                     reduced.elements);
-    if (param.count != 0 && (param.grad != reduced.grad || param.grad_dtype != reduced.dtype))
-        fail_invalid("the gradient of \"", param.name, "\" is not the one that options.ddp reduces: ",
-                     param.grad == reduced.grad ? "its type differs" : "it lies elsewhere (see ujoin_ddp_gradient)");
-}
-
-void Overlap::find_in(const std::vector<ZeroParam> &params) noexcept {
-    for (size_t i = 0; i < params.size(); i++) {
-        const auto found = by_name_.find(params[i].name);
-        if (found != by_name_.end()) index_of_[found->second] = i;
-    }
-}
-
 void Zero::check_own_steps(const char *what) const {
     if (overlap_)
         fail_state("rank ", group_->rank(), ": ", what,
@@ -49,7 +22,7 @@ void Zero::check_step() {
 std::shared_ptr<Work> Zero::step_bucket(const std::vector<size_t> &params) {
     std::vector<bool> chosen(layout_.params.size());
     for (const size_t reduced : params) {
-        const size_t index = overlap_->index_of(reduced);
+        const size_t index = reduced_->index_of(reduced);
         if (index != Layout::none) chosen[index] = true;
     }
     if (!overlap_->begun) begin_step(chosen);

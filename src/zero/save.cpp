@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.hpp"
+#include "comm/together.hpp"
 #include "zero/checkpoint.hpp"
 #include "zero/files.hpp"
 #include "zero/index.hpp"
 #include "zero/safetensors.hpp"
-#include "zero/together.hpp"
 #include "zero/zero.hpp"
 #include <cerrno>
 #include <cstdlib>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step of a sharded optimizer.
 #include "base/error.hpp"
+#include "comm/together.hpp"
 #include "optim/norm.hpp"
 #include "optim/update.hpp"
-#include "zero/together.hpp"
 #include "zero/zero.hpp"
 #include <cmath>
 #include <map>
@@ -11,9 +11,6 @@
 
 namespace ujoin {
 namespace {
-
-constexpr const char *step_differs =
-    "ranks differ in hyper-parameters, in options of the step, or in which parameters have a gradient or are frozen";
 
 double clip_factor(double max_norm, double norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
 
@@ -23,6 +20,7 @@ ujoin_status Zero::step(ujoin_call_fn closure, void *closure_data, const StepPla
                         std::shared_ptr<optim::Scaler> scaler, double *out_norm) {
     check_own_steps("zero_step");
     check_whole("a step");
+    if (fused_) check_joined_alike();
     if (closure) {
         // Before the use is published: if the closure runs a ddp, its use comes first, as its collectives do.
         last_error().text.clear();
@@ -33,18 +31,22 @@ ujoin_status Zero::step(ujoin_call_fn closure, void *closure_data, const StepPla
         }
     }
     prepare();
+    std::optional<Contribution> given;
+    if (fused_) given = take_contribution();
     scaler_ = std::move(scaler);
     const ujoin_status status = joinable()->notify();
-    const ujoin_status outcome = run_step(plan, false, out_norm);
+    const ujoin_status outcome = run_step(plan, given, false, out_norm);
     return outcome != UJOIN_OK ? outcome : status;
 }
 
 void Zero::shadow_step() {
     check_whole("a step");
     prepare();
+    std::optional<Contribution> given;
+    if (fused_) given = take_contribution();
     StepPlan none;
     none.active = 0;
-    run_step(none, true, nullptr);
+    run_step(none, given, true, nullptr);
 }
 
 /// Makes the state that this step needs, so that nothing of the library's can fail once parameters change.
@@ -62,10 +64,15 @@ void Zero::prepare() {
     batch_.reserve(layout_.params.size(), elements);
 }
 
-ujoin_status Zero::run_step(StepPlan plan, bool shadow, double *out_norm) {
+ujoin_status Zero::run_step(StepPlan plan, const std::optional<Contribution> &given, bool shadow, double *out_norm) {
     if (layout_.options.compare_values) compare_values();
     // A rank that has joined knows nothing of the others' options.
     if (joinable()->armed()) plan = agree_on_plan(plan, shadow);
+    if (given && !sums_first(plan)) {
+        step_at_once(plan, *given);
+        return UJOIN_OK;
+    }
+    if (given) sum_for_owners(plan, *given);
     Factors factors;
     if (plan.measures()) {
         if (plan.scale != 0) factors.unscale = 1 / plan.scale;
@@ -119,7 +126,7 @@ double Zero::measure(double norm_type, uint32_t digest) {
     op.count = op.recv.bytes();
     op.part_offsets = layout_.numbers_of.data();
     op.digest = digest;
-    op.digest_text = step_differs;
+    op.digest_text = StepPlan::differs;
     group_->run(op, Deadline::in(config_.idle_timeout_ms));
     std::vector<double> by_param(layout_.params.size());
     std::map<size_t, optim::NormSum> cut; // parameters
@@ -160,6 +167,10 @@ void Zero::measure_own(double norm_type) {
 
 ujoin_status Zero::clip_gradients(double max_norm, double norm_type, double *out_norm) {
     check_own_steps("clipping");
+    if (fused_)
+        fail_state("rank ", group_->rank(),
+                   ": clipping apart from a step is not possible: the optimizer was made with a "
+                   "reducer of UJOIN_GRADIENT_SYNC_TO_OWNER, so that gradients are summed in zero_step; give it max_norm");
     if (joinable()->armed())
         fail_state(
             "clipping apart from a step is not possible in an armed join context: ranks that have joined know nothing "
@@ -239,30 +250,21 @@ OpArgs Zero::share_op(const Share &share, uint32_t digest) {
     op.count = op.recv.bytes();
     op.part_offsets = share.offsets.data();
     op.digest = digest;
-    op.digest_text = step_differs;
+    op.digest_text = StepPlan::differs;
     return op;
 }
 
 void Zero::update_and_sync(const StepPlan &plan, const Factors &factors) {
     group_->check_usable();
     OpArgs op = share_op(layout_.share, digest(plan));
-    broken_ = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
-    drop_consolidated();
-    try {
+    change([&] {
         if (config_.custom) { // the program's code can fail on one rank alone
             together(*group_, [&] { update(factors); });
         } else {
             update(factors);
         }
         group_->run(op, Deadline::in(config_.idle_timeout_ms));
-    } catch (const Error &error) {
-        break_by(broken_, error.text());
-        throw;
-    } catch (const std::bad_alloc &) {
-        break_by(broken_, "out of memory");
-        throw;
-    }
-    broken_ = 0;
+    });
 }
 
 uint32_t Zero::digest(const StepPlan &plan) const {

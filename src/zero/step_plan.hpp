@@ -7,6 +7,10 @@ namespace ujoin {
 
 /// What a step does with the gradients before it uses them: the same on every rank. Sent as it is.
 struct StepPlan {
+    /// What another digest of a step means.
+    static constexpr const char *differs =
+        "ranks differ in hyper-parameters, in options of the step, or in which parameters have a gradient or are frozen";
+
     double scale = 0;    ///< that gradients carry; 0: none
     double max_norm = 0; ///< 0: no clipping
     double norm_type = 2;

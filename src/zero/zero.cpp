@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/zero.hpp"
 #include "base/error.hpp"
+#include "comm/together.hpp"
 #include "zero/consolidate.hpp"
-#include "zero/together.hpp"
 #include <bit>
 #include <cstring>
 
@@ -27,7 +27,12 @@ class Zero::Participant final : public Joinable {
 Zero::Zero(std::shared_ptr<Group> group, ZeroConfig config, Release release)
     : release_(std::move(release)), group_(std::move(group)), config_(std::move(config)),
       layout_(config_.rule, config_.options, group_->rank(), group_->size()) {
-    if (config_.reduced) overlap_.emplace(*config_.reduced);
+    if (!config_.reduced) return;
+    reduced_.emplace(*config_.reduced);
+    if (config_.fused)
+        fused_.emplace();
+    else
+        overlap_.emplace();
 }
 
 const std::shared_ptr<Joinable> &Zero::joinable() {
@@ -41,7 +46,8 @@ void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_
     together(*group_, [&] {
         next = layout_.with_group(read_params(params, count, layout_.params),
                                   optim::with_hyper(*layout_.rule, config_.defaults, hyper, hyper_count));
-        for (size_t i = layout_.params.size(); overlap_ && i < next->params.size(); i++) overlap_->check(next->params[i]);
+        for (size_t i = layout_.params.size(); reduced_ && i < next->params.size(); i++) reduced_->check(next->params[i]);
+        if (reduced_) reduced_->reserve(next->params.size());
         states_.reserve(next->params.size());
         if (config_.options.bucket_view) block = ParamViews::place(*next, layout_.params.size());
         views_.reserve();
@@ -53,7 +59,8 @@ void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_
     for (size_t i = first; i < layout_.params.size(); i++)
         if (layout_.params[i].view) ParamViews::copy_in(layout_.params[i]);
     states_.resize(layout_.params.size());
-    if (overlap_) overlap_->find_in(layout_.params);
+    if (reduced_) reduced_->find_in(layout_.params);
+    if (fused_) fused_->places.look_again();
     drop_consolidated();
 }
 
@@ -103,8 +110,9 @@ void Zero::set_gradient(size_t index, void *grad) {
     check_gradient(param_at(index), grad);
     ZeroParam next = layout_.params[index];
     next.grad = grad;
-    if (overlap_) overlap_->check(next);
+    if (reduced_) reduced_->check(next);
     layout_.params[index].grad = grad;
+    if (fused_) fused_->places.look_again();
 }
 
 void Zero::set_frozen(size_t index, bool frozen) {
@@ -112,7 +120,7 @@ void Zero::set_frozen(size_t index, bool frozen) {
     if (param.frozen == frozen) return;
     ZeroParam next = param;
     next.frozen = frozen;
-    if (overlap_) overlap_->check(next);
+    if (reduced_) reduced_->check(next);
     layout_.share.segments.reserve(layout_.partition.pieces().size());
     if (config_.options.bucket_view) {
         if (!frozen && !param.view) give_view(param);
@@ -124,6 +132,7 @@ void Zero::set_frozen(size_t index, bool frozen) {
         param.data = frozen ? param.home : param.view;
     }
     param.frozen = frozen;
+    if (fused_) fused_->places.look_again();
     layout_.arrange();
 }
 

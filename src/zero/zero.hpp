@@ -7,9 +7,11 @@
 #include "optim/batch.hpp"
 #include "optim/scaler.hpp"
 #include "zero/custom_rule.hpp"
+#include "zero/fused.hpp"
 #include "zero/layout.hpp"
 #include "zero/overlap.hpp"
 #include "zero/param_views.hpp"
+#include "zero/reduced.hpp"
 #include "zero/staging.hpp"
 #include "zero/state.hpp"
 #include "zero/step_plan.hpp"
@@ -27,8 +29,9 @@ struct ZeroConfig {
     ZeroOptions options;
     int64_t idle_timeout_ms = UJOIN_NEVER;
     int64_t consolidate_timeout_ms = 0; ///< as in an option struct
-    /// Of the reducer that makes the steps; none: step() does.
+    /// Of the reducer that it was made with, which makes the steps, unless they are fused.
     std::optional<std::vector<GradParam>> reduced;
+    bool fused = false; ///< step() sums the gradients
 };
 
 /// An optimizer whose state is sharded over a group.
@@ -47,6 +50,8 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     /// `scaler` (may be null) is the one whose scale the plan has.
     ujoin_status step(ujoin_call_fn closure, void *closure_data, const StepPlan &plan = {},
                       std::shared_ptr<optim::Scaler> scaler = nullptr, double *out_norm = nullptr);
+    /// Where fused steps get their gradients from.
+    void take_from(std::weak_ptr<GradientSource> reducer) { fused_->source = std::move(reducer); }
     /// A step for the others' sake, by a rank that has joined.
     void shadow_step();
     void check_step() override;
@@ -84,7 +89,7 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
 
     // The parts of a step (step.cpp).
     void prepare();
-    ujoin_status run_step(StepPlan plan, bool shadow, double *out_norm);
+    ujoin_status run_step(StepPlan plan, const std::optional<Contribution> &given, bool shadow, double *out_norm);
     StepPlan agree_on_plan(const StepPlan &mine, bool shadow);
     void compare_values();
     double measure(double norm_type, uint32_t digest);
@@ -92,9 +97,23 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     void update(const Factors &factors, const std::vector<bool> *chosen = nullptr);
     optim::Update begin_update(size_t index, const Factors &factors);
     void end_update(size_t index) { states_[index].valid |= layout_.needed_states(index); }
+    template <class Body> void change(Body &&body);
     void update_and_sync(const StepPlan &plan, const Factors &factors);
     static OpArgs share_op(const Share &share, uint32_t digest);
     uint32_t digest(const StepPlan &plan) const;
+
+    // Of a fused one (fused.cpp).
+    class FusedStep;
+    class FusedUpdate;
+    class FusedSum;
+    void check_joined_alike();
+    Contribution take_contribution();
+    bool sums_first(const StepPlan &plan) const;
+    void sum_for_owners(const StepPlan &plan, const Contribution &given);
+    void step_at_once(const StepPlan &plan, const Contribution &given);
+    void add_ranges(OwnerStep &step, const Contribution &given) const;
+    void describe_step(OwnerStep &step, const Contribution &given);
+    void run_owner_step(OwnerStep &step, const Contribution &given, uint32_t digest);
 
     // And of one within a reducer's iteration (overlap.cpp).
     void begin_step(std::vector<bool> &chosen);
@@ -107,7 +126,9 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     std::shared_ptr<Joinable> joinable_;
     ParamViews views_;
     Layout layout_;
+    std::optional<Reduced> reduced_; ///< with a reducer: either of the next two
     std::optional<Overlap> overlap_;
+    std::optional<Fused> fused_;
     std::vector<ParamState> states_;        ///< by parameter; those that other ranks own stay empty
     std::vector<double> parts_;             ///< of a norm, by piece
     optim::Batch batch_;                    ///< the updates of a step
@@ -117,5 +138,21 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     int32_t broken_ = 0;    ///< bits of ujoin_save_part
     std::string cause_;
 };
+
+/// What fails in the middle of a change leaves a broken object.
+template <class Body> void Zero::change(Body &&body) {
+    broken_ = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
+    drop_consolidated();
+    try {
+        body();
+    } catch (const Error &error) {
+        break_by(broken_, error.text());
+        throw;
+    } catch (const std::bad_alloc &) {
+        break_by(broken_, "out of memory");
+        throw;
+    }
+    broken_ = 0;
+}
 
 } // namespace ujoin

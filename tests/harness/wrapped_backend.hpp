@@ -29,6 +29,9 @@ class WrappedBackend final : public ujoin::Backend {
     bool pending(int32_t rank, ujoin::OpArgs &out) override { return backend_->pending(rank, out); }
     void abort(const std::string &reason, bool left) override { backend_->abort(reason, left); }
     void tell(ujoin::os::Health &health) override { backend_->tell(health); }
+    std::vector<ujoin::os::Fd> pass(const ujoin::os::Fd &own, const ujoin::Deadline &deadline) override {
+        return backend_->pass(own, deadline);
+    }
     ujoin::Board &board() override { return backend_->board(); }
 
   private:

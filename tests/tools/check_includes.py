@@ -22,7 +22,7 @@ ALLOWED = {
     "pctx": ["io", "os", "base"],
     "join": ["comm", "base"],
     "ddp": ["join/joinable.hpp", "comm", "base"],
-    "zero": ["ddp/bucket.hpp", "ddp/bucket_step.hpp", "join/joinable.hpp", "os/fd.hpp", "optim", "comm", "base"],
+    "zero": ["ddp/bucket.hpp", "ddp/bucket_step.hpp", "ddp/gradient_source.hpp", "join/joinable.hpp", "os/fd.hpp", "optim", "comm", "base"],
     "api": ["zero", "ddp", "join", "pctx", "optim", "backends", "comm", "store", "io", "os", "base"],
     "cli": [],
 }

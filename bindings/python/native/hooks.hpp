@@ -61,6 +61,14 @@ inline PyObject *ddp_gradient(PyObject *capsule, size_t index, size_t bytes) {
     return data ? view_of(data, bytes, capsule) : Py_NewRef(Py_None);
 }
 
+/// The view holds the memory.
+inline PyObject *memory_data(PyObject *capsule) {
+    Use use;
+    if (!use.enter(capsule, "ujoin_memory", true)) return nullptr;
+    const auto *memory = static_cast<ujoin_memory *>(use.handle());
+    return view_of(ujoin_memory_data(memory), ujoin_memory_size(memory), capsule);
+}
+
 /// The view holds the optimizer.
 inline PyObject *param_data(PyObject *capsule, size_t index, size_t bytes) {
     Use use;

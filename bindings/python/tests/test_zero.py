@@ -381,6 +381,47 @@ def test_pytorchs_momentum_goes_on(alone: ujoin.Group) -> None:
     np.testing.assert_allclose(w, [1 - 0.19, 2 - 0.19], rtol=1e-12)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_fused_steps(shared: bool) -> None:
+    def body(group: ujoin.Group) -> None:
+        def train(fused: bool) -> dict[str, Any]:
+            params, grads = model()
+            if fused and shared:
+                memory = ujoin.SharedMemory(4096, group=group)
+                assert len(memory) == 4096
+                whole = np.frombuffer(memory.buffer, np.float64)
+                assert not whole.any()
+                del memory  # the arrays hold it
+                for at, (name, value) in zip((0, 64), params.items(), strict=True):
+                    whole[at : at + value.size] = value.reshape(-1)
+                    params[name] = whole[at : at + value.size].reshape(value.shape)
+                    grads[name] = whole[at + 16 : at + 16 + value.size].reshape(value.shape)
+            sync = ujoin.GradientSync.TO_OWNER if fused else "all"
+            ddp = ujoin.DistributedDataParallel(params, grads, group=group, gradient_sync=sync)
+            opt = ujoin.ZeroRedundancyOptimizer(params, "adamw", grads=grads, group=group, ddp=ddp if fused else None)
+            with ujoin.Join([ddp, opt]):
+                for step in range(2 + group.rank):
+                    with ddp.iteration():
+                        for name, grad in grads.items():
+                            grad.reshape(-1)[:] = gradients(name, step + group.rank) + params[name].reshape(-1)
+                            ddp.ready(name)
+                    before = {name: grad.copy() for name, grad in grads.items()}
+                    opt.step()
+                    if fused:
+                        assert all(before[name].tolist() == grad.tolist() for name, grad in grads.items())
+                        with pytest.raises(ujoin.StateError, match="since the last step"):
+                            opt.step()
+            return params
+
+        apart, fused = train(False), train(True)
+        for name, value in apart.items():
+            assert fused[name].tolist() == value.tolist()
+            assert value.tolist() != model()[0][name].tolist()
+        group.close()
+
+    on_ranks(2, body)
+
+
 @pytest.mark.parametrize("rule", ["adamw", Rule("own", lambda args: descend(args))])
 def test_a_reducer_makes_the_steps(rule: Any) -> None:
     def body(group: ujoin.Group) -> None:

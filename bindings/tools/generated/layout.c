@@ -136,6 +136,14 @@ static void print_ujoin_group_info(void) {
     FIELD(ujoin_group_info, progress);
     FIELD(ujoin_group_info, threads);
 }
+static void print_ujoin_memory_options(void) {
+    TYPE("ujoin_memory_options", ujoin_memory_options);
+    FIELD(ujoin_memory_options, size);
+    FIELD(ujoin_memory_options, device);
+    FIELD(ujoin_memory_options, device_index);
+    FIELD(ujoin_memory_options, one_per_host);
+    FIELD(ujoin_memory_options, reserved);
+}
 static void print_ujoin_hook_args(void) {
     TYPE("ujoin_hook_args", ujoin_hook_args);
     FIELD(ujoin_hook_args, size);
@@ -195,6 +203,9 @@ static void print_ujoin_division(void) {
 static void print_ujoin_gradient_kind(void) {
     TYPE("ujoin_gradient_kind", ujoin_gradient_kind);
 }
+static void print_ujoin_gradient_sync(void) {
+    TYPE("ujoin_gradient_sync", ujoin_gradient_sync);
+}
 static void print_ujoin_comm_hook_kind(void) {
     TYPE("ujoin_comm_hook_kind", ujoin_comm_hook_kind);
 }
@@ -219,6 +230,8 @@ static void print_ujoin_ddp_options(void) {
     FIELD(ujoin_ddp_options, idle_timeout_ms);
     FIELD(ujoin_ddp_options, release);
     FIELD(ujoin_ddp_options, release_data);
+    FIELD(ujoin_ddp_options, gradient_sync);
+    FIELD(ujoin_ddp_options, reserved);
 }
 static void print_ujoin_bucket(void) {
     TYPE("ujoin_bucket", ujoin_bucket);
@@ -650,6 +663,10 @@ static void print_ujoin_gradient_kind_value(void) {
     VALUE(UJOIN_GRADIENT_MEAN);
     VALUE(UJOIN_GRADIENT_SUM);
 }
+static void print_ujoin_gradient_sync_value(void) {
+    VALUE(UJOIN_GRADIENT_SYNC_ALL);
+    VALUE(UJOIN_GRADIENT_SYNC_TO_OWNER);
+}
 static void print_ujoin_comm_hook_kind_value(void) {
     VALUE(UJOIN_COMM_HOOK_ALL_REDUCE);
     VALUE(UJOIN_COMM_HOOK_F16);
@@ -765,6 +782,7 @@ int main(void) {
     print_ujoin_op_options();
     print_ujoin_group_options();
     print_ujoin_group_info();
+    print_ujoin_memory_options();
     print_ujoin_hook_args();
     print_ujoin_hook_fn();
     print_ujoin_hooks();
@@ -772,6 +790,7 @@ int main(void) {
     print_ujoin_ctx_report();
     print_ujoin_division();
     print_ujoin_gradient_kind();
+    print_ujoin_gradient_sync();
     print_ujoin_comm_hook_kind();
     print_ujoin_buffer_time();
     print_ujoin_ddp_options();
@@ -821,6 +840,7 @@ int main(void) {
     print_ujoin_op_kind_value();
     print_ujoin_division_value();
     print_ujoin_gradient_kind_value();
+    print_ujoin_gradient_sync_value();
     print_ujoin_comm_hook_kind_value();
     print_ujoin_buffer_time_value();
     print_ujoin_optimizer_value();

@@ -582,6 +582,7 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
                                .static_graph = (int32_t)o[8],
                                .bucket_view = (int32_t)o[9],
                                .no_buffer_broadcast = (int32_t)o[10],
+                               .gradient_sync = (ujoin_gradient_sync)o[11],
                                .buffers = buffers,
                                .buffer_count = buffer_count,
                                .release = release,
@@ -594,6 +595,13 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
     free(buffers);
     END(status);
 }
+ujoin_status MemoryCreate(ujoin_group *group, size_t bytes, int one_per_host, void *call, void *out) {
+    ujoin_memory_options options = {.size = sizeof options, .one_per_host = one_per_host};
+    BEGIN(call);
+    ujoin_status status = ujoin_memory_create(group, bytes, &options, out);
+    END(status);
+}
+void MemoryData(ujoin_memory *memory, void *out) { *(void **)out = ujoin_memory_data(memory); }
 ujoin_status DDPForward(ujoin_ddp *ddp, double samples, void *call) {
     BEGIN(call);
     ujoin_status status = ujoin_ddp_forward(ddp, samples);
@@ -1567,6 +1575,39 @@ long long _wrap_DDPCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, 
   result = (ujoin_status)DDPCreate(arg1,arg2,(void const *)arg3,arg4,arg5,(void const *)arg6,(void const *)arg7,arg8,arg9,(void const *)arg10,(void const *)arg11,arg12,arg13,arg14);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
+}
+
+
+long long _wrap_MemoryCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, intgo _swig_go_2, void *_swig_go_3, void *_swig_go_4) {
+  ujoin_group *arg1 = 0 ;
+  size_t arg2 ;
+  int arg3 ;
+  void *arg4 = 0 ;
+  void *arg5 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_group **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = (int)_swig_go_2; 
+  arg4 = *(void **)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ujoin_status)MemoryCreate(arg1,arg2,arg3,arg4,arg5);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+void _wrap_MemoryData_cujoin(ujoin_memory *_swig_go_0, void *_swig_go_1) {
+  ujoin_memory *arg1 = 0 ;
+  void *arg2 = 0 ;
+  
+  arg1 = *(ujoin_memory **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  MemoryData(arg1,arg2);
+  
 }
 
 
@@ -2621,6 +2662,29 @@ void _wrap_WorkDestroy_cujoin(ujoin_work *_swig_go_0) {
   arg1 = *(ujoin_work **)&_swig_go_0; 
   
   ujoin_work_destroy(arg1);
+  
+}
+
+
+long long _wrap_MemorySize_cujoin(ujoin_memory *_swig_go_0) {
+  ujoin_memory *arg1 = 0 ;
+  size_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_memory **)&_swig_go_0; 
+  
+  result = ujoin_memory_size((struct ujoin_memory const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_MemoryDestroy_cujoin(ujoin_memory *_swig_go_0) {
+  ujoin_memory *arg1 = 0 ;
+  
+  arg1 = *(ujoin_memory **)&_swig_go_0; 
+  
+  ujoin_memory_destroy(arg1);
   
 }
 

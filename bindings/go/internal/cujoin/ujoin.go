@@ -110,9 +110,9 @@ typedef long long swig_type_77;
 typedef long long swig_type_78;
 typedef long long swig_type_79;
 typedef long long swig_type_80;
-typedef _gostring_ swig_type_81;
+typedef long long swig_type_81;
 typedef long long swig_type_82;
-typedef long long swig_type_83;
+typedef _gostring_ swig_type_83;
 typedef long long swig_type_84;
 typedef long long swig_type_85;
 typedef long long swig_type_86;
@@ -128,37 +128,37 @@ typedef long long swig_type_95;
 typedef long long swig_type_96;
 typedef long long swig_type_97;
 typedef long long swig_type_98;
-typedef _gostring_ swig_type_99;
+typedef long long swig_type_99;
 typedef long long swig_type_100;
-typedef long long swig_type_101;
+typedef _gostring_ swig_type_101;
 typedef long long swig_type_102;
 typedef long long swig_type_103;
-typedef _gostring_ swig_type_104;
+typedef long long swig_type_104;
 typedef long long swig_type_105;
 typedef _gostring_ swig_type_106;
 typedef long long swig_type_107;
-typedef long long swig_type_108;
+typedef _gostring_ swig_type_108;
 typedef long long swig_type_109;
 typedef long long swig_type_110;
-typedef _gostring_ swig_type_111;
-typedef _gostring_ swig_type_112;
-typedef long long swig_type_113;
-typedef long long swig_type_114;
-typedef _gostring_ swig_type_115;
+typedef long long swig_type_111;
+typedef long long swig_type_112;
+typedef _gostring_ swig_type_113;
+typedef _gostring_ swig_type_114;
+typedef long long swig_type_115;
 typedef long long swig_type_116;
 typedef _gostring_ swig_type_117;
 typedef long long swig_type_118;
-typedef long long swig_type_119;
+typedef _gostring_ swig_type_119;
 typedef long long swig_type_120;
 typedef long long swig_type_121;
 typedef long long swig_type_122;
 typedef long long swig_type_123;
 typedef long long swig_type_124;
 typedef long long swig_type_125;
-typedef _gostring_ swig_type_126;
-typedef _gostring_ swig_type_127;
-typedef long long swig_type_128;
-typedef long long swig_type_129;
+typedef long long swig_type_126;
+typedef long long swig_type_127;
+typedef _gostring_ swig_type_128;
+typedef _gostring_ swig_type_129;
 typedef long long swig_type_130;
 typedef long long swig_type_131;
 typedef long long swig_type_132;
@@ -171,41 +171,43 @@ typedef long long swig_type_138;
 typedef long long swig_type_139;
 typedef long long swig_type_140;
 typedef long long swig_type_141;
-typedef _gostring_ swig_type_142;
-typedef long long swig_type_143;
+typedef long long swig_type_142;
+typedef _gostring_ swig_type_143;
 typedef long long swig_type_144;
 typedef long long swig_type_145;
 typedef long long swig_type_146;
 typedef long long swig_type_147;
 typedef long long swig_type_148;
 typedef long long swig_type_149;
-typedef _gostring_ swig_type_150;
+typedef long long swig_type_150;
 typedef _gostring_ swig_type_151;
 typedef _gostring_ swig_type_152;
 typedef _gostring_ swig_type_153;
 typedef _gostring_ swig_type_154;
 typedef _gostring_ swig_type_155;
-typedef long long swig_type_156;
+typedef _gostring_ swig_type_156;
 typedef long long swig_type_157;
 typedef long long swig_type_158;
-typedef _gostring_ swig_type_159;
+typedef long long swig_type_159;
 typedef long long swig_type_160;
-typedef long long swig_type_161;
-typedef _gostring_ swig_type_162;
+typedef _gostring_ swig_type_161;
+typedef long long swig_type_162;
 typedef long long swig_type_163;
-typedef long long swig_type_164;
-typedef _gostring_ swig_type_165;
+typedef _gostring_ swig_type_164;
+typedef long long swig_type_165;
 typedef long long swig_type_166;
-typedef long long swig_type_167;
+typedef _gostring_ swig_type_167;
 typedef long long swig_type_168;
 typedef long long swig_type_169;
 typedef long long swig_type_170;
 typedef long long swig_type_171;
 typedef long long swig_type_172;
-typedef _gostring_ swig_type_173;
-typedef _gostring_ swig_type_174;
-typedef long long swig_type_175;
-typedef long long swig_type_176;
+typedef long long swig_type_173;
+typedef long long swig_type_174;
+typedef _gostring_ swig_type_175;
+typedef _gostring_ swig_type_176;
+typedef long long swig_type_177;
+typedef long long swig_type_178;
 extern void _wrap_Swig_free_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_cujoin(swig_intgo arg1);
 
@@ -232,7 +234,7 @@ extern swig_type_13 _wrap_StoreSet_cujoin(uintptr_t arg1, swig_type_14 arg2, swi
 extern swig_type_16 _wrap_StoreGet_cujoin(uintptr_t arg1, swig_type_17 arg2, swig_type_18 arg3, swig_voidp arg4, swig_type_19 arg5, swig_voidp arg6, swig_voidp arg7);
 extern swig_type_20 _wrap_StoreAdd_cujoin(uintptr_t arg1, swig_type_21 arg2, swig_type_22 arg3, swig_voidp arg4, swig_voidp arg5);
 extern swig_type_23 _wrap_StoreWait_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_24 arg3, swig_type_25 arg4, swig_voidp arg5);
-extern swig_type_26 _wrap_GroupCreate_cujoin(swig_type_27 arg1, swig_type_28 arg2, swig_type_29 arg3, uintptr_t arg4, swig_intgo arg5, swig_intgo arg6, swig_type_30 arg7, swig_type_31 arg8, swig_intgo arg9, swig_intgo arg10, swig_voidp arg11, swig_voidp arg12);
+extern swig_type_26 _wrap_GroupCreate_cujoin(swig_type_27 arg1, swig_type_28 arg2, swig_type_29 arg3, uintptr_t arg4, swig_intgo arg5, swig_intgo arg6, swig_type_30 arg7, swig_type_31 arg8, swig_intgo arg9, swig_voidp arg10, swig_voidp arg11);
 extern swig_type_32 _wrap_GroupInfo_cujoin(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_33 _wrap_GroupBackend_cujoin(uintptr_t arg1);
 extern swig_type_34 _wrap_GroupClose_cujoin(uintptr_t arg1, swig_type_35 arg2, swig_voidp arg3);
@@ -247,86 +249,90 @@ extern swig_type_56 _wrap_CtxStopped_cujoin(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_57 _wrap_CtxReport_cujoin(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_58 _wrap_CtxRounds_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_59 arg3);
 extern swig_type_60 _wrap_DDPCreate_cujoin(uintptr_t arg1, swig_type_61 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_type_62 arg8, swig_voidp arg9, swig_voidp arg10, swig_voidp arg11, swig_type_63 arg12, swig_voidp arg13, swig_voidp arg14);
-extern swig_type_64 _wrap_DDPForward_cujoin(uintptr_t arg1, double arg2, swig_voidp arg3);
-extern swig_type_65 _wrap_DDPReady_cujoin(uintptr_t arg1, swig_type_66 arg2, swig_voidp arg3);
-extern swig_type_67 _wrap_DDPFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_68 _wrap_DDPSetCommHook_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_69 arg3, swig_intgo arg4, swig_type_70 arg5, swig_intgo arg6);
-extern swig_type_71 _wrap_DDPSetBufferHook_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3, swig_type_72 arg4, swig_intgo arg5, swig_type_73 arg6, swig_intgo arg7);
-extern void _wrap_DDPGradient_cujoin(uintptr_t arg1, swig_type_74 arg2, swig_voidp arg3);
-extern swig_type_75 _wrap_DDPUsed_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_76 arg3);
-extern swig_type_77 _wrap_DDPReport_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_78 _wrap_ZeroCreate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_79 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_voidp arg10, swig_type_80 arg11, swig_voidp arg12, uintptr_t arg13, swig_type_81 arg14, swig_voidp arg15, swig_type_82 arg16, swig_voidp arg17, swig_voidp arg18, swig_type_83 arg19, swig_intgo arg20, swig_type_84 arg21, swig_type_85 arg22, swig_voidp arg23, swig_voidp arg24);
-extern swig_type_86 _wrap_ZeroAddParamGroup_cujoin(uintptr_t arg1, swig_type_87 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_type_88 arg10, swig_voidp arg11);
-extern void _wrap_ZeroParamData_cujoin(uintptr_t arg1, swig_type_89 arg2, swig_voidp arg3);
-extern swig_type_90 _wrap_ZeroStep_cujoin(uintptr_t arg1, swig_type_91 arg2, uintptr_t arg3, swig_voidp arg4, swig_intgo arg5, swig_voidp arg6, swig_voidp arg7);
-extern swig_type_92 _wrap_ZeroClipGradNorm_cujoin(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, swig_voidp arg5);
-extern swig_type_93 _wrap_ZeroMemory_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_94 _wrap_ScheduleAt_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_95 arg3, swig_voidp arg4);
-extern swig_type_96 _wrap_ScalerCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_97 _wrap_ScalerGet_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_98 _wrap_ZeroGetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_99 arg3, swig_voidp arg4);
-extern swig_type_100 _wrap_ZeroConsolidate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_101 _wrap_ZeroStateDict_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_102 _wrap_ZeroLoadStateDict_cujoin(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_103 _wrap_ZeroSave_cujoin(uintptr_t arg1, swig_type_104 arg2, uintptr_t arg3, swig_intgo arg4, swig_intgo arg5, swig_voidp arg6);
-extern swig_type_105 _wrap_ZeroLoad_cujoin(uintptr_t arg1, swig_type_106 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
-extern swig_type_107 _wrap_ZeroShard_cujoin(uintptr_t arg1, swig_type_108 arg2, swig_voidp arg3);
-extern swig_type_109 _wrap_StateCreate_cujoin(swig_voidp arg1);
-extern swig_type_110 _wrap_StateSet_cujoin(uintptr_t arg1, swig_type_111 arg2, swig_type_112 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, double arg7);
-extern swig_type_113 _wrap_StateItem_cujoin(uintptr_t arg1, swig_type_114 arg2, swig_type_115 arg3, swig_intgo arg4, swig_voidp arg5);
-extern swig_type_116 _wrap_PctxParseStd_cujoin(swig_type_117 arg1, swig_voidp arg2, swig_type_118 arg3);
-extern swig_type_119 _wrap_PctxCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_120 arg3, swig_voidp arg4, swig_voidp arg5, swig_type_121 arg6, swig_voidp arg7, swig_type_122 arg8, swig_voidp arg9, swig_type_123 arg10, swig_type_124 arg11, swig_voidp arg12);
-extern swig_type_125 _wrap_PctxSetEnv_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_126 arg3, swig_type_127 arg4, swig_intgo arg5);
-extern swig_type_128 _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3, swig_voidp arg4, swig_type_129 arg5, swig_voidp arg6, swig_voidp arg7, swig_type_130 arg8, swig_voidp arg9, swig_type_131 arg10, swig_voidp arg11, swig_type_132 arg12, swig_voidp arg13, swig_voidp arg14, swig_type_133 arg15, swig_voidp arg16, swig_type_134 arg17);
-extern swig_type_135 _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_136 _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_137 arg2, swig_voidp arg3);
-extern swig_type_138 _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_139 _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_140 arg3, swig_voidp arg4);
-extern swig_type_141 _wrap_PctxRegister_cujoin(swig_type_142 arg1, swig_type_143 arg2);
-extern swig_type_144 _wrap_PctxWorkerMain_cujoin(swig_voidp arg1);
-extern swig_type_145 _wrap_PctxReturn_cujoin(swig_voidp arg1, swig_type_146 arg2);
-extern swig_type_147 _wrap_PctxRecord_cujoin(swig_type_148 arg1, swig_voidp arg2);
-extern swig_type_149 _wrap_PctxRecordError_cujoin(swig_type_150 arg1, swig_type_151 arg2, swig_intgo arg3);
-extern swig_type_152 _wrap_Version_cujoin(void);
+extern swig_type_64 _wrap_MemoryCreate_cujoin(uintptr_t arg1, swig_type_65 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
+extern void _wrap_MemoryData_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_66 _wrap_DDPForward_cujoin(uintptr_t arg1, double arg2, swig_voidp arg3);
+extern swig_type_67 _wrap_DDPReady_cujoin(uintptr_t arg1, swig_type_68 arg2, swig_voidp arg3);
+extern swig_type_69 _wrap_DDPFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_70 _wrap_DDPSetCommHook_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_71 arg3, swig_intgo arg4, swig_type_72 arg5, swig_intgo arg6);
+extern swig_type_73 _wrap_DDPSetBufferHook_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3, swig_type_74 arg4, swig_intgo arg5, swig_type_75 arg6, swig_intgo arg7);
+extern void _wrap_DDPGradient_cujoin(uintptr_t arg1, swig_type_76 arg2, swig_voidp arg3);
+extern swig_type_77 _wrap_DDPUsed_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_78 arg3);
+extern swig_type_79 _wrap_DDPReport_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_80 _wrap_ZeroCreate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_81 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_voidp arg10, swig_type_82 arg11, swig_voidp arg12, uintptr_t arg13, swig_type_83 arg14, swig_voidp arg15, swig_type_84 arg16, swig_voidp arg17, swig_voidp arg18, swig_type_85 arg19, swig_intgo arg20, swig_type_86 arg21, swig_type_87 arg22, swig_voidp arg23, swig_voidp arg24);
+extern swig_type_88 _wrap_ZeroAddParamGroup_cujoin(uintptr_t arg1, swig_type_89 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_type_90 arg10, swig_voidp arg11);
+extern void _wrap_ZeroParamData_cujoin(uintptr_t arg1, swig_type_91 arg2, swig_voidp arg3);
+extern swig_type_92 _wrap_ZeroStep_cujoin(uintptr_t arg1, swig_type_93 arg2, uintptr_t arg3, swig_voidp arg4, swig_intgo arg5, swig_voidp arg6, swig_voidp arg7);
+extern swig_type_94 _wrap_ZeroClipGradNorm_cujoin(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_95 _wrap_ZeroMemory_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_96 _wrap_ScheduleAt_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_97 arg3, swig_voidp arg4);
+extern swig_type_98 _wrap_ScalerCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_99 _wrap_ScalerGet_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_100 _wrap_ZeroGetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_101 arg3, swig_voidp arg4);
+extern swig_type_102 _wrap_ZeroConsolidate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_103 _wrap_ZeroStateDict_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_104 _wrap_ZeroLoadStateDict_cujoin(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_105 _wrap_ZeroSave_cujoin(uintptr_t arg1, swig_type_106 arg2, uintptr_t arg3, swig_intgo arg4, swig_intgo arg5, swig_voidp arg6);
+extern swig_type_107 _wrap_ZeroLoad_cujoin(uintptr_t arg1, swig_type_108 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_109 _wrap_ZeroShard_cujoin(uintptr_t arg1, swig_type_110 arg2, swig_voidp arg3);
+extern swig_type_111 _wrap_StateCreate_cujoin(swig_voidp arg1);
+extern swig_type_112 _wrap_StateSet_cujoin(uintptr_t arg1, swig_type_113 arg2, swig_type_114 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, double arg7);
+extern swig_type_115 _wrap_StateItem_cujoin(uintptr_t arg1, swig_type_116 arg2, swig_type_117 arg3, swig_intgo arg4, swig_voidp arg5);
+extern swig_type_118 _wrap_PctxParseStd_cujoin(swig_type_119 arg1, swig_voidp arg2, swig_type_120 arg3);
+extern swig_type_121 _wrap_PctxCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_122 arg3, swig_voidp arg4, swig_voidp arg5, swig_type_123 arg6, swig_voidp arg7, swig_type_124 arg8, swig_voidp arg9, swig_type_125 arg10, swig_type_126 arg11, swig_voidp arg12);
+extern swig_type_127 _wrap_PctxSetEnv_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_128 arg3, swig_type_129 arg4, swig_intgo arg5);
+extern swig_type_130 _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3, swig_voidp arg4, swig_type_131 arg5, swig_voidp arg6, swig_voidp arg7, swig_type_132 arg8, swig_voidp arg9, swig_type_133 arg10, swig_voidp arg11, swig_type_134 arg12, swig_voidp arg13, swig_voidp arg14, swig_type_135 arg15);
+extern swig_type_136 _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_137 _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_138 arg2, swig_voidp arg3);
+extern swig_type_139 _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_140 _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_141 arg3, swig_voidp arg4);
+extern swig_type_142 _wrap_PctxRegister_cujoin(swig_type_143 arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_PctxWorkerMain_cujoin(swig_voidp arg1);
+extern swig_type_146 _wrap_PctxReturn_cujoin(swig_voidp arg1, swig_type_147 arg2);
+extern swig_type_148 _wrap_PctxRecord_cujoin(swig_type_149 arg1, swig_voidp arg2);
+extern swig_type_150 _wrap_PctxRecordError_cujoin(swig_type_151 arg1, swig_type_152 arg2, swig_intgo arg3);
+extern swig_type_153 _wrap_Version_cujoin(void);
 extern swig_intgo _wrap_ABIVersion_cujoin(void);
-extern swig_type_153 _wrap_Backends_cujoin(void);
-extern swig_type_154 _wrap_StoreURL_cujoin(uintptr_t arg1);
+extern swig_type_154 _wrap_Backends_cujoin(void);
+extern swig_type_155 _wrap_StoreURL_cujoin(uintptr_t arg1);
 extern void _wrap_StoreAbort_cujoin(uintptr_t arg1);
 extern void _wrap_StoreDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupRank_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupSize_cujoin(uintptr_t arg1);
-extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_155 arg2);
+extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_156 arg2);
 extern void _wrap_GroupDestroy_cujoin(uintptr_t arg1);
-extern swig_type_156 _wrap_WorkTest_cujoin(uintptr_t arg1);
+extern swig_type_157 _wrap_WorkTest_cujoin(uintptr_t arg1);
 extern void _wrap_WorkAbort_cujoin(uintptr_t arg1);
 extern void _wrap_WorkDestroy_cujoin(uintptr_t arg1);
+extern swig_type_158 _wrap_MemorySize_cujoin(uintptr_t arg1);
+extern void _wrap_MemoryDestroy_cujoin(uintptr_t arg1);
 extern void _wrap_JoinableDestroy_cujoin(uintptr_t arg1);
-extern swig_type_157 _wrap_CtxStart_cujoin(uintptr_t arg1);
-extern swig_type_158 _wrap_CtxStop_cujoin(uintptr_t arg1);
-extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_159 arg2);
+extern swig_type_159 _wrap_CtxStart_cujoin(uintptr_t arg1);
+extern swig_type_160 _wrap_CtxStop_cujoin(uintptr_t arg1);
+extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_161 arg2);
 extern void _wrap_CtxDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_DDPJoinable_cujoin(uintptr_t arg1);
-extern swig_type_160 _wrap_DDPSetSync_cujoin(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_162 _wrap_DDPSetSync_cujoin(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_DDPDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_ZeroJoinable_cujoin(uintptr_t arg1);
-extern swig_type_161 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
-extern swig_type_162 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_163 arg2);
-extern swig_type_164 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_165 arg3, double arg4);
-extern swig_type_166 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_167 arg2, swig_voidp arg3);
-extern swig_type_168 _wrap_ZeroSetFrozen_cujoin(uintptr_t arg1, swig_type_169 arg2, swig_intgo arg3);
-extern swig_type_170 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
-extern swig_type_171 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
+extern swig_type_163 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
+extern swig_type_164 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_165 arg2);
+extern swig_type_166 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_167 arg3, double arg4);
+extern swig_type_168 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_169 arg2, swig_voidp arg3);
+extern swig_type_170 _wrap_ZeroSetFrozen_cujoin(uintptr_t arg1, swig_type_171 arg2, swig_intgo arg3);
+extern swig_type_172 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
+extern swig_type_173 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
 extern void _wrap_ZeroDestroy_cujoin(uintptr_t arg1);
-extern swig_type_172 _wrap_StateCount_cujoin(uintptr_t arg1);
+extern swig_type_174 _wrap_StateCount_cujoin(uintptr_t arg1);
 extern void _wrap_StateDestroy_cujoin(uintptr_t arg1);
 extern double _wrap_ScalerScale_cujoin(uintptr_t arg1);
 extern void _wrap_ScalerDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFailed_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFirstFailure_cujoin(uintptr_t arg1);
-extern swig_type_173 _wrap_PctxReport_cujoin(uintptr_t arg1);
-extern swig_type_174 _wrap_PctxReportJSON_cujoin(uintptr_t arg1);
-extern swig_type_175 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
-extern swig_type_176 _wrap_PctxStop_cujoin(uintptr_t arg1);
+extern swig_type_175 _wrap_PctxReport_cujoin(uintptr_t arg1);
+extern swig_type_176 _wrap_PctxReportJSON_cujoin(uintptr_t arg1);
+extern swig_type_177 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
+extern swig_type_178 _wrap_PctxStop_cujoin(uintptr_t arg1);
 extern void _wrap_PctxAbort_cujoin(uintptr_t arg1);
 extern void _wrap_PctxDestroy_cujoin(uintptr_t arg1);
 #undef intgo
@@ -524,7 +530,7 @@ func StoreWait(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4 int64, arg5 u
 	return swig_r_1
 }
 
-func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, arg6 int, arg7 int64, arg8 int64, arg9 int, arg10 int, arg11 unsafe.Pointer, arg12 unsafe.Pointer) (_swig_ret *Failure) {
+func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, arg6 int, arg7 int64, arg8 int64, arg9 int, arg10 unsafe.Pointer, arg11 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -537,8 +543,7 @@ func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, 
 	_swig_i_8 := arg9
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
-	_swig_i_11 := arg12
-	swig_r = (uint64)(C._wrap_GroupCreate_cujoin(*(*C.swig_type_27)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_intgo(_swig_i_5), C.swig_type_30(_swig_i_6), C.swig_type_31(_swig_i_7), C.swig_intgo(_swig_i_8), C.swig_intgo(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_voidp(_swig_i_11)))
+	swig_r = (uint64)(C._wrap_GroupCreate_cujoin(*(*C.swig_type_27)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_intgo(_swig_i_5), C.swig_type_30(_swig_i_6), C.swig_type_31(_swig_i_7), C.swig_intgo(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_voidp(_swig_i_10)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -730,6 +735,25 @@ func DDPCreate(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsafe.Pointe
 	return swig_r_1
 }
 
+func MemoryCreate(arg1 uintptr, arg2 int64, arg3 int, arg4 unsafe.Pointer, arg5 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r = (uint64)(C._wrap_MemoryCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_65(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func MemoryData(arg1 uintptr, arg2 unsafe.Pointer) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_MemoryData_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+}
+
 func DDPForward(arg1 uintptr, arg2 float64, arg3 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
@@ -746,7 +770,7 @@ func DDPReady(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_DDPReady_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_DDPReady_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -770,7 +794,7 @@ func DDPSetCommHook(arg1 uintptr, arg2 int, arg3 uint64, arg4 int, arg5 int64, a
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (uint64)(C._wrap_DDPSetCommHook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_69(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_type_70(_swig_i_4), C.swig_intgo(_swig_i_5)))
+	swig_r = (uint64)(C._wrap_DDPSetCommHook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_71(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_type_72(_swig_i_4), C.swig_intgo(_swig_i_5)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -785,7 +809,7 @@ func DDPSetBufferHook(arg1 uintptr, arg2 int, arg3 int, arg4 uint64, arg5 int, a
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uint64)(C._wrap_DDPSetBufferHook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_type_72(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_type_73(_swig_i_5), C.swig_intgo(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_DDPSetBufferHook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_type_74(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_type_75(_swig_i_5), C.swig_intgo(_swig_i_6)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -795,7 +819,7 @@ func DDPGradient(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	C._wrap_DDPGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1), C.swig_voidp(_swig_i_2))
+	C._wrap_DDPGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1), C.swig_voidp(_swig_i_2))
 }
 
 func DDPUsed(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret int64) {
@@ -803,7 +827,7 @@ func DDPUsed(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int64)(C._wrap_DDPUsed_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_76(_swig_i_2)))
+	swig_r = (int64)(C._wrap_DDPUsed_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_78(_swig_i_2)))
 	return swig_r
 }
 
@@ -844,7 +868,7 @@ func ZeroCreate(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer, arg5 un
 	_swig_i_21 := arg22
 	_swig_i_22 := arg23
 	_swig_i_23 := arg24
-	swig_r = (uint64)(C._wrap_ZeroCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_79(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_type_80(_swig_i_10), C.swig_voidp(_swig_i_11), C.uintptr_t(_swig_i_12), *(*C.swig_type_81)(unsafe.Pointer(&_swig_i_13)), C.swig_voidp(_swig_i_14), C.swig_type_82(_swig_i_15), C.swig_voidp(_swig_i_16), C.swig_voidp(_swig_i_17), C.swig_type_83(_swig_i_18), C.swig_intgo(_swig_i_19), C.swig_type_84(_swig_i_20), C.swig_type_85(_swig_i_21), C.swig_voidp(_swig_i_22), C.swig_voidp(_swig_i_23)))
+	swig_r = (uint64)(C._wrap_ZeroCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_81(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_type_82(_swig_i_10), C.swig_voidp(_swig_i_11), C.uintptr_t(_swig_i_12), *(*C.swig_type_83)(unsafe.Pointer(&_swig_i_13)), C.swig_voidp(_swig_i_14), C.swig_type_84(_swig_i_15), C.swig_voidp(_swig_i_16), C.swig_voidp(_swig_i_17), C.swig_type_85(_swig_i_18), C.swig_intgo(_swig_i_19), C.swig_type_86(_swig_i_20), C.swig_type_87(_swig_i_21), C.swig_voidp(_swig_i_22), C.swig_voidp(_swig_i_23)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg14
 	}
@@ -866,7 +890,7 @@ func ZeroAddParamGroup(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsaf
 	_swig_i_8 := arg9
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
-	swig_r = (uint64)(C._wrap_ZeroAddParamGroup_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_87(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_88(_swig_i_9), C.swig_voidp(_swig_i_10)))
+	swig_r = (uint64)(C._wrap_ZeroAddParamGroup_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_89(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_90(_swig_i_9), C.swig_voidp(_swig_i_10)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -876,7 +900,7 @@ func ZeroParamData(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	C._wrap_ZeroParamData_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_89(_swig_i_1), C.swig_voidp(_swig_i_2))
+	C._wrap_ZeroParamData_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_91(_swig_i_1), C.swig_voidp(_swig_i_2))
 }
 
 func ZeroStep(arg1 uintptr, arg2 uint64, arg3 uintptr, arg4 unsafe.Pointer, arg5 int, arg6 unsafe.Pointer, arg7 unsafe.Pointer) (_swig_ret *Failure) {
@@ -888,7 +912,7 @@ func ZeroStep(arg1 uintptr, arg2 uint64, arg3 uintptr, arg4 unsafe.Pointer, arg5
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uint64)(C._wrap_ZeroStep_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_91(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_ZeroStep_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_93(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -923,7 +947,7 @@ func ScheduleAt(arg1 unsafe.Pointer, arg2 unsafe.Pointer, arg3 int64, arg4 unsaf
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ScheduleAt_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_95(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ScheduleAt_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_97(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -957,7 +981,7 @@ func ZeroGetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 unsafe.Pointer) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ZeroGetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_99)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroGetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_101)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1006,7 +1030,7 @@ func ZeroSave(arg1 uintptr, arg2 string, arg3 uintptr, arg4 int, arg5 int, arg6 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (uint64)(C._wrap_ZeroSave_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_104)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (uint64)(C._wrap_ZeroSave_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_106)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1022,7 +1046,7 @@ func ZeroLoad(arg1 uintptr, arg2 string, arg3 int, arg4 unsafe.Pointer, arg5 uns
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_ZeroLoad_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_106)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_ZeroLoad_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_108)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1036,7 +1060,7 @@ func ZeroShard(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failur
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroShard_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_108(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroShard_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_110(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1060,7 +1084,7 @@ func StateSet(arg1 uintptr, arg2 string, arg3 string, arg4 unsafe.Pointer, arg5 
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uint64)(C._wrap_StateSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_111)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_112)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.double(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_StateSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_113)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_114)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.double(_swig_i_6)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1079,7 +1103,7 @@ func StateItem(arg1 uintptr, arg2 int64, arg3 string, arg4 int, arg5 unsafe.Poin
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_StateItem_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1), *(*C.swig_type_115)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_StateItem_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_116(_swig_i_1), *(*C.swig_type_117)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1093,7 +1117,7 @@ func PctxParseStd(arg1 string, arg2 unsafe.Pointer, arg3 int64) (_swig_ret *Fail
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxParseStd_cujoin(*(*C.swig_type_117)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_type_118(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxParseStd_cujoin(*(*C.swig_type_119)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_type_120(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -1116,7 +1140,7 @@ func PctxCreate(arg1 unsafe.Pointer, arg2 unsafe.Pointer, arg3 int64, arg4 unsaf
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
 	_swig_i_11 := arg12
-	swig_r = (uint64)(C._wrap_PctxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_120(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_121(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_122(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_123(_swig_i_9), C.swig_type_124(_swig_i_10), C.swig_voidp(_swig_i_11)))
+	swig_r = (uint64)(C._wrap_PctxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_122(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_123(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_124(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_125(_swig_i_9), C.swig_type_126(_swig_i_10), C.swig_voidp(_swig_i_11)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1129,7 +1153,7 @@ func PctxSetEnv(arg1 uintptr, arg2 int, arg3 string, arg4 string, arg5 int) (_sw
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_PctxSetEnv_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_126)(unsafe.Pointer(&_swig_i_2)), *(*C.swig_type_127)(unsafe.Pointer(&_swig_i_3)), C.swig_intgo(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_PctxSetEnv_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_128)(unsafe.Pointer(&_swig_i_2)), *(*C.swig_type_129)(unsafe.Pointer(&_swig_i_3)), C.swig_intgo(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1141,7 +1165,7 @@ func PctxSetEnv(arg1 uintptr, arg2 int, arg3 string, arg4 string, arg5 int) (_sw
 	return swig_r_1
 }
 
-func PctxSetWorker(arg1 uintptr, arg2 int, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 int64, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 int64, arg9 unsafe.Pointer, arg10 int64, arg11 unsafe.Pointer, arg12 int64, arg13 unsafe.Pointer, arg14 unsafe.Pointer, arg15 int64, arg16 unsafe.Pointer, arg17 int64) (_swig_ret *Failure) {
+func PctxSetWorker(arg1 uintptr, arg2 int, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 int64, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 int64, arg9 unsafe.Pointer, arg10 int64, arg11 unsafe.Pointer, arg12 int64, arg13 unsafe.Pointer, arg14 unsafe.Pointer, arg15 int64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -1158,9 +1182,7 @@ func PctxSetWorker(arg1 uintptr, arg2 int, arg3 unsafe.Pointer, arg4 unsafe.Poin
 	_swig_i_12 := arg13
 	_swig_i_13 := arg14
 	_swig_i_14 := arg15
-	_swig_i_15 := arg16
-	_swig_i_16 := arg17
-	swig_r = (uint64)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_129(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_130(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_131(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_132(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_type_133(_swig_i_14), C.swig_voidp(_swig_i_15), C.swig_type_134(_swig_i_16)))
+	swig_r = (uint64)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_131(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_132(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_133(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_134(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_type_135(_swig_i_14)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1181,7 +1203,7 @@ func PctxWait(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_137(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_138(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1204,7 +1226,7 @@ func PctxClose(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer) (_swig_r
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_140(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_141(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1214,7 +1236,7 @@ func PctxRegister(arg1 string, arg2 uint64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxRegister_cujoin(*(*C.swig_type_142)(unsafe.Pointer(&_swig_i_0)), C.swig_type_143(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxRegister_cujoin(*(*C.swig_type_143)(unsafe.Pointer(&_swig_i_0)), C.swig_type_144(_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -1236,7 +1258,7 @@ func PctxReturn(arg1 unsafe.Pointer, arg2 int64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxReturn_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_146(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxReturn_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_147(_swig_i_1)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1246,7 +1268,7 @@ func PctxRecord(arg1 uint64, arg2 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxRecord_cujoin(C.swig_type_148(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxRecord_cujoin(C.swig_type_149(_swig_i_0), C.swig_voidp(_swig_i_1)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1257,7 +1279,7 @@ func PctxRecordError(arg1 string, arg2 string, arg3 int) (_swig_ret *Failure) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxRecordError_cujoin(*(*C.swig_type_150)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_151)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxRecordError_cujoin(*(*C.swig_type_151)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_152)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -1330,7 +1352,7 @@ func GroupSize(arg1 uintptr) (_swig_ret int) {
 func GroupAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_155)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_156)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1360,6 +1382,18 @@ func WorkDestroy(arg1 uintptr) {
 	C._wrap_WorkDestroy_cujoin(C.uintptr_t(_swig_i_0))
 }
 
+func MemorySize(arg1 uintptr) (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_MemorySize_cujoin(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func MemoryDestroy(arg1 uintptr) {
+	_swig_i_0 := arg1
+	C._wrap_MemoryDestroy_cujoin(C.uintptr_t(_swig_i_0))
+}
+
 func JoinableDestroy(arg1 uintptr) {
 	_swig_i_0 := arg1
 	C._wrap_JoinableDestroy_cujoin(C.uintptr_t(_swig_i_0))
@@ -1386,7 +1420,7 @@ func CtxStop(arg1 uintptr) (_swig_ret *Failure) {
 func CtxAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_159)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_161)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1437,7 +1471,7 @@ func ZeroHyperName(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_163(_swig_i_1))
+	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1450,7 +1484,7 @@ func ZeroSetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 float64) (_swig_ret 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_165)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_167)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1464,7 +1498,7 @@ func ZeroSetGradient(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1475,7 +1509,7 @@ func ZeroSetFrozen(arg1 uintptr, arg2 int64, arg3 int) (_swig_ret *Failure) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroSetFrozen_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1), C.swig_intgo(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroSetFrozen_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1), C.swig_intgo(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1

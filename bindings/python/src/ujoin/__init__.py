@@ -60,6 +60,7 @@ from .group import (
 )
 from .join import HookArgs, Join, Joinable, JoinHook, JoinReport
 from .log import set_log_level, set_log_sink
+from .memory import SharedMemory
 from .params import Gradients, Params
 from .pctx import PContext, ProcessFailure, RunProcsResult, WorkerHealth, WorkerResult, start_processes
 from .schedule import LossScaler, ScalerState, Schedule
@@ -74,6 +75,7 @@ from .types import (
     Division,
     DType,
     GradientKind,
+    GradientSync,
     ItemKind,
     ItemOwner,
     Memory,
@@ -135,6 +137,7 @@ __all__ = [
     "Error",
     "ExhaustedError",
     "GradientKind",
+    "GradientSync",
     "Gradients",
     "Group",
     "GroupInfo",
@@ -170,6 +173,7 @@ __all__ = [
     "Schedule",
     "ScheduleKind",
     "Shard",
+    "SharedMemory",
     "StartMethod",
     "State",
     "StateError",

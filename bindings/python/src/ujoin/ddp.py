@@ -13,7 +13,20 @@ from .errors import invalid
 from .group import Group, process_group
 from .join import Joinable, JoinHook
 from .params import Gradients, Params, flagged, remember, with_gradients
-from .types import ITEM_SIZES, BufferTime, CommHook, Division, DType, GradientKind, Memory, Timeout, choose, limit, view
+from .types import (
+    ITEM_SIZES,
+    BufferTime,
+    CommHook,
+    Division,
+    DType,
+    GradientKind,
+    GradientSync,
+    Memory,
+    Timeout,
+    choose,
+    limit,
+    view,
+)
 from .work import Work
 
 
@@ -80,7 +93,8 @@ class DistributedDataParallel(Joinable):
     lie, and held until this object has ended. At the start all ranks get the values of `source_rank`
     (`init_sync=False`: they are equal already). `division`: see `ujoin.Division`. `bucket_bytes`: gradients are reduced
     together up to this size, by default 25 MiB (the first one 1 MiB). `idle_timeout`: without progress of the peers, by
-    default none.
+    default none. `gradient_sync="to_owner"`: see `GradientSync`; `finish` then reduces nothing, and the `step` of the
+    optimizer made with this object comes after each iteration.
 
     `find_unused_parameters`: parameters may get no gradient in an iteration; `finish` takes them as unused.
     `static_graph`: likewise, but each rank uses the same ones in every iteration. `gradient_as_bucket_view`: the library has
@@ -111,6 +125,7 @@ class DistributedDataParallel(Joinable):
         ignore: Collection[str] = (),
         buffers: Mapping[str, Memory] | Sequence[Memory] = (),
         broadcast_buffers: bool = True,
+        gradient_sync: GradientSync | str = GradientSync.ALL,
     ) -> None:
         what = "DistributedDataParallel"
         triples = with_gradients(params, grads, what, gradient_as_bucket_view or ignore)
@@ -130,6 +145,7 @@ class DistributedDataParallel(Joinable):
             first_bucket_bytes,
             bucket_bytes,
             limit(idle_timeout),
+            choose(GradientSync, gradient_sync),
             list(buffers.values() if isinstance(buffers, Mapping) else buffers),
             quads,
         )

@@ -107,6 +107,15 @@ class GradientKind(enum.IntEnum):
     SUM = _ujoin.UJOIN_GRADIENT_SUM
 
 
+class GradientSync(enum.IntEnum):
+    """Who sums the gradients."""
+
+    ALL = _ujoin.UJOIN_GRADIENT_SYNC_ALL
+    """the reducer, for every rank"""
+    TO_OWNER = _ujoin.UJOIN_GRADIENT_SYNC_TO_OWNER
+    """the step of the optimizer that is made with the reducer, each element for the rank that owns it"""
+
+
 class Optimizer(enum.IntEnum):
     """Update rules, with PyTorch's names and defaults of hyper-parameters."""
 

@@ -167,6 +167,8 @@ class ZeroRedundancyOptimizer(Joinable):
 
     `ddp`: the reducer of the same gradients makes the steps. Each of its iterations that synchronises ends with one, bucket
     by bucket while later buckets are reduced, with the bits that `step` would have; `step` and `clip_grad_norm` are refused.
+    With `gradient_sync="to_owner"` of that reducer its iterations sum nothing, and `step` comes after each: it sums, updates
+    and shares, piece by piece in the cache.
     """
 
     def __init__(

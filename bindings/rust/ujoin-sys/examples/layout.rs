@@ -102,8 +102,8 @@ fn main() {
         offset_of!(ujoin_group_options, shadow_collectives),
         |s: &ujoin_group_options| &s.shadow_collectives,
     );
-    field("ujoin_group_options.threads", offset_of!(ujoin_group_options, threads), |s: &ujoin_group_options| {
-        &s.threads
+    field("ujoin_group_options.reserved", offset_of!(ujoin_group_options, reserved), |s: &ujoin_group_options| {
+        &s.reserved
     });
     kind::<ujoin_group_info>("ujoin_group_info");
     field("ujoin_group_info.size", offset_of!(ujoin_group_info, size), |s: &ujoin_group_info| &s.size);
@@ -119,7 +119,25 @@ fn main() {
         &s.local_size
     });
     field("ujoin_group_info.progress", offset_of!(ujoin_group_info, progress), |s: &ujoin_group_info| &s.progress);
-    field("ujoin_group_info.threads", offset_of!(ujoin_group_info, threads), |s: &ujoin_group_info| &s.threads);
+    field("ujoin_group_info.reserved", offset_of!(ujoin_group_info, reserved), |s: &ujoin_group_info| &s.reserved);
+    kind::<ujoin_memory_options>("ujoin_memory_options");
+    field("ujoin_memory_options.size", offset_of!(ujoin_memory_options, size), |s: &ujoin_memory_options| &s.size);
+    field("ujoin_memory_options.device", offset_of!(ujoin_memory_options, device), |s: &ujoin_memory_options| {
+        &s.device
+    });
+    field(
+        "ujoin_memory_options.device_index",
+        offset_of!(ujoin_memory_options, device_index),
+        |s: &ujoin_memory_options| &s.device_index,
+    );
+    field(
+        "ujoin_memory_options.one_per_host",
+        offset_of!(ujoin_memory_options, one_per_host),
+        |s: &ujoin_memory_options| &s.one_per_host,
+    );
+    field("ujoin_memory_options.reserved", offset_of!(ujoin_memory_options, reserved), |s: &ujoin_memory_options| {
+        &s.reserved
+    });
     kind::<ujoin_hook_args>("ujoin_hook_args");
     field("ujoin_hook_args.size", offset_of!(ujoin_hook_args, size), |s: &ujoin_hook_args| &s.size);
     field("ujoin_hook_args.joinable", offset_of!(ujoin_hook_args, joinable), |s: &ujoin_hook_args| &s.joinable);
@@ -201,6 +219,7 @@ fn main() {
     field("ujoin_ctx_report.stopped", offset_of!(ujoin_ctx_report, stopped), |s: &ujoin_ctx_report| &s.stopped);
     kind::<ujoin_division>("ujoin_division");
     kind::<ujoin_gradient_kind>("ujoin_gradient_kind");
+    kind::<ujoin_gradient_sync>("ujoin_gradient_sync");
     kind::<ujoin_comm_hook_kind>("ujoin_comm_hook_kind");
     kind::<ujoin_buffer_time>("ujoin_buffer_time");
     kind::<ujoin_ddp_options>("ujoin_ddp_options");
@@ -252,6 +271,10 @@ fn main() {
     field("ujoin_ddp_options.release_data", offset_of!(ujoin_ddp_options, release_data), |s: &ujoin_ddp_options| {
         &s.release_data
     });
+    field("ujoin_ddp_options.gradient_sync", offset_of!(ujoin_ddp_options, gradient_sync), |s: &ujoin_ddp_options| {
+        &s.gradient_sync
+    });
+    field("ujoin_ddp_options.reserved", offset_of!(ujoin_ddp_options, reserved), |s: &ujoin_ddp_options| &s.reserved);
     kind::<ujoin_bucket>("ujoin_bucket");
     field("ujoin_bucket.size", offset_of!(ujoin_bucket, size), |s: &ujoin_bucket| &s.size);
     field("ujoin_bucket.group", offset_of!(ujoin_bucket, group), |s: &ujoin_bucket| &s.group);
@@ -574,9 +597,6 @@ fn main() {
         &s.rotate_keep
     });
     field("ujoin_pctx_spec.reserved", offset_of!(ujoin_pctx_spec, reserved), |s: &ujoin_pctx_spec| &s.reserved);
-    kind::<ujoin_worker_fd>("ujoin_worker_fd");
-    field("ujoin_worker_fd.from", offset_of!(ujoin_worker_fd, from), |s: &ujoin_worker_fd| &s.from);
-    field("ujoin_worker_fd.to", offset_of!(ujoin_worker_fd, to), |s: &ujoin_worker_fd| &s.to);
     kind::<ujoin_worker>("ujoin_worker");
     field("ujoin_worker.size", offset_of!(ujoin_worker, size), |s: &ujoin_worker| &s.size);
     field("ujoin_worker.program", offset_of!(ujoin_worker, program), |s: &ujoin_worker| &s.program);
@@ -598,8 +618,6 @@ fn main() {
     field("ujoin_worker.umask_set", offset_of!(ujoin_worker, umask_set), |s: &ujoin_worker| &s.umask_set);
     field("ujoin_worker.umask", offset_of!(ujoin_worker, umask), |s: &ujoin_worker| &s.umask);
     field("ujoin_worker.reserved", offset_of!(ujoin_worker, reserved), |s: &ujoin_worker| &s.reserved);
-    field("ujoin_worker.fds", offset_of!(ujoin_worker, fds), |s: &ujoin_worker| &s.fds);
-    field("ujoin_worker.fd_count", offset_of!(ujoin_worker, fd_count), |s: &ujoin_worker| &s.fd_count);
     kind::<ujoin_worker_state>("ujoin_worker_state");
     kind::<ujoin_worker_result>("ujoin_worker_result");
     field("ujoin_worker_result.size", offset_of!(ujoin_worker_result, size), |s: &ujoin_worker_result| &s.size);
@@ -740,6 +758,8 @@ fn main() {
     println!("value UJOIN_DIVISION_SAMPLES {}", UJOIN_DIVISION_SAMPLES);
     println!("value UJOIN_GRADIENT_MEAN {}", UJOIN_GRADIENT_MEAN);
     println!("value UJOIN_GRADIENT_SUM {}", UJOIN_GRADIENT_SUM);
+    println!("value UJOIN_GRADIENT_SYNC_ALL {}", UJOIN_GRADIENT_SYNC_ALL);
+    println!("value UJOIN_GRADIENT_SYNC_TO_OWNER {}", UJOIN_GRADIENT_SYNC_TO_OWNER);
     println!("value UJOIN_COMM_HOOK_ALL_REDUCE {}", UJOIN_COMM_HOOK_ALL_REDUCE);
     println!("value UJOIN_COMM_HOOK_F16 {}", UJOIN_COMM_HOOK_F16);
     println!("value UJOIN_COMM_HOOK_BF16 {}", UJOIN_COMM_HOOK_BF16);
@@ -785,8 +805,6 @@ fn main() {
     println!("value UJOIN_START_FORKSERVER {}", UJOIN_START_FORKSERVER);
     println!("value UJOIN_CONTAINMENT_GROUP {}", UJOIN_CONTAINMENT_GROUP);
     println!("value UJOIN_CONTAINMENT_WARDEN {}", UJOIN_CONTAINMENT_WARDEN);
-    println!("value UJOIN_CONTAINMENT_CGROUP {}", UJOIN_CONTAINMENT_CGROUP);
-    println!("value UJOIN_CONTAINMENT_BEST {}", UJOIN_CONTAINMENT_BEST);
     println!("value UJOIN_CONSOLE_BLOCK {}", UJOIN_CONSOLE_BLOCK);
     println!("value UJOIN_CONSOLE_DROP {}", UJOIN_CONSOLE_DROP);
     println!("value UJOIN_CONSOLE_SPILL {}", UJOIN_CONSOLE_SPILL);

@@ -39,6 +39,13 @@ pub struct ujoin_work {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
+/// Opaque handle: memory that the ranks of a host share.
+#[repr(C)]
+pub struct ujoin_memory {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
 /// Opaque handle: one participant of a join context.
 #[repr(C)]
 pub struct ujoin_joinable {
@@ -451,6 +458,30 @@ impl Default for ujoin_group_info {
     }
 }
 
+/// Options of ujoin_memory_create.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_memory_options {
+    pub size: usize,
+    /// 0 = host, the only one of this version
+    pub device: ujoin_device,
+    pub device_index: i32,
+    /// one copy for all ranks of a host instead of one each; the same on every rank
+    pub one_per_host: i32,
+    pub reserved: i32,
+}
+impl ujoin_memory_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self { size: size_of::<Self>(), device: 0, device_index: 0, one_per_host: 0, reserved: 0 }
+    }
+}
+impl Default for ujoin_memory_options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// What a hook is told.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -648,6 +679,15 @@ pub const UJOIN_GRADIENT_MEAN: ujoin_gradient_kind = 1;
 /// result = sum(g) / sum(n); the one for accumulation
 pub const UJOIN_GRADIENT_SUM: ujoin_gradient_kind = 2;
 
+/// Who sums the gradients.
+pub type ujoin_gradient_sync = i32;
+
+// enum ujoin_gradient_sync_value
+/// the reducer, for every rank (default)
+pub const UJOIN_GRADIENT_SYNC_ALL: ujoin_gradient_sync = 1;
+/// zero_step, each element for the rank that owns it: the fused step
+pub const UJOIN_GRADIENT_SYNC_TO_OWNER: ujoin_gradient_sync = 2;
+
 /// Ways to reduce a bucket.
 pub type ujoin_comm_hook_kind = i32;
 
@@ -703,6 +743,9 @@ pub struct ujoin_ddp_options {
     /// once, when the memory is no longer touched, also if create fails
     pub release: ujoin_destroy_fn,
     pub release_data: *mut c_void,
+    /// see zero_create; buckets do not count with UJOIN_GRADIENT_SYNC_TO_OWNER
+    pub gradient_sync: ujoin_gradient_sync,
+    pub reserved: i32,
 }
 impl ujoin_ddp_options {
     /// All zero, but for `size`: every field has its default.
@@ -724,6 +767,8 @@ impl ujoin_ddp_options {
             idle_timeout_ms: 0,
             release: None,
             release_data: core::ptr::null_mut(),
+            gradient_sync: 0,
+            reserved: 0,
         }
     }
 }
@@ -1061,7 +1106,7 @@ pub struct ujoin_zero_options {
     /// parameters move into the library's memory, side by side: see zero_param_data
     pub bucket_view: i32,
     pub reserved: i32,
-    /// overlap: this reducer of the gradients makes the steps, in ujoin_ddp_finish: see zero_create
+    /// overlapped or fused steps, with this reducer of the gradients: see zero_create
     pub ddp: *mut ujoin_ddp,
 }
 impl ujoin_zero_options {
@@ -2093,6 +2138,37 @@ unsafe extern "C" {
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_destroy(work: *mut ujoin_work);
 
+    /// Memory that the ranks of a host share: aligned to 4 KiB, zeroed, reserved now (UJOIN_E_NO_MEMORY instead of a
+    /// bus error later), and gone with its ranks, however they end. Each rank has its own, of its own size; with
+    /// one_per_host all see the same bytes and must give the same size (UJOIN_E_MISMATCH). An optimizer whose
+    /// parameters and gradients all lie in such memory of its group, on every rank, needs no copies for a fused step
+    /// (UJOIN_GRADIENT_SYNC_TO_OWNER) and writes parameters once where they are shared. If it fails on one rank it
+    /// fails on all, with that rank's error. UJOIN_E_INVALID: bytes is 0, or more than memory can hold.
+    /// UJOIN_E_UNSUPPORTED: a device.
+    ///
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_memory_create(
+        group: *mut ujoin_group,
+        bytes: usize,
+        options: *const ujoin_memory_options,
+        out: *mut *mut ujoin_memory,
+    ) -> ujoin_status;
+
+    /// The address of the memory in this process. Valid until the handle is destroyed.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_memory_data(memory: *const ujoin_memory) -> *mut c_void;
+
+    /// Its size in bytes, as it was asked for.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_memory_size(memory: *const ujoin_memory) -> usize;
+
+    /// Drops the handle. The pages go when no optimizer and no peer uses them any more.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_memory_destroy(memory: *mut ujoin_memory);
+
     /// Makes a joinable: something with collectives in each round, which a joined rank must shadow (metrics,
     /// synchronised statistics, a second model). It calls ujoin_joinable_notify before its collectives. Hooks run on
     /// the thread that is in ujoin_ctx_finish. A failing hook ends it on all ranks: UJOIN_E_CALLBACK there,
@@ -2218,7 +2294,8 @@ unsafe extern "C" {
     /// not even read): notifies the join context and copies the buffers of the lowest rank that has not joined to
     /// all. While sync is off (ujoin_ddp_set_sync) it only counts: samples add up until the iteration that
     /// synchronises. Runs buffer hooks. UJOIN_E_STATE: the last iteration is not finished (parameters without
-    /// gradient are listed). UJOIN_E_EXHAUSTED.
+    /// gradient are listed); with UJOIN_GRADIENT_SYNC_TO_OWNER, no optimizer was made with the reducer.
+    /// UJOIN_E_EXHAUSTED.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_forward(ddp: *mut ujoin_ddp, samples: f64) -> ujoin_status;
@@ -2235,8 +2312,9 @@ unsafe extern "C" {
     /// ones. With find_unused or static_graph a gradient that no rank used since the last synchronised iteration is
     /// left alone, one that others used counts as zeros here. Without sync nothing is reduced. Runs comm and buffer
     /// hooks, and the step of an optimizer that was made with this reducer (ujoin_zero_options.ddp), whose errors it
-    /// returns. UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks
-    /// disagree on how many iterations they accumulated, or on hooks.
+    /// returns. With UJOIN_GRADIENT_SYNC_TO_OWNER gradients are left as they are, and zero_step comes next.
+    /// UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks disagree
+    /// on how many iterations they accumulated, or on hooks.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_finish(ddp: *mut ujoin_ddp) -> ujoin_status;
@@ -2248,11 +2326,11 @@ unsafe extern "C" {
     pub fn ujoin_ddp_set_sync(ddp: *mut ujoin_ddp, enabled: i32) -> ujoin_status;
 
     /// Chooses how buckets are reduced; once, before the first iteration (else UJOIN_E_STATE), the same on every
-    /// rank. The hook's functions run on the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows,
-    /// ujoin_ctx_finish: `start` in the order of the buckets, then `then` bucket by bucket. The result is what they
-    /// leave in the bucket: dividing is theirs. With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's
-    /// share, n g / sum(n), and its divisor is 1 (0: no rank has a sample). A failing hook aborts the group. The hook
-    /// is owned from this call on.
+    /// rank; not with UJOIN_GRADIENT_SYNC_TO_OWNER (UJOIN_E_STATE), which has no buckets. The hook's functions run on
+    /// the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows, ujoin_ctx_finish: `start` in the order of
+    /// the buckets, then `then` bucket by bucket. The result is what they leave in the bucket: dividing is theirs.
+    /// With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's share, n g / sum(n), and its divisor is 1 (0:
+    /// no rank has a sample). A failing hook aborts the group. The hook is owned from this call on.
     ///
     /// `@local` since 0.1
     pub fn ujoin_ddp_set_comm_hook(ddp: *mut ujoin_ddp, hook: *const ujoin_comm_hook) -> ujoin_status;
@@ -2308,7 +2386,16 @@ unsafe extern "C" {
     /// reducer, made and destroyed between iterations (UJOIN_E_STATE). What must see all gradients before the first
     /// update is not possible: zero_step and zero_clip_grad_norm, hence closures, clipping, loss scales and skipped
     /// steps, are UJOIN_E_STATE. An error in an update or in what follows it breaks the optimizer as one of zero_step
-    /// does, and is that of ujoin_ddp_finish. Destroyed, it leaves a reducer that only reduces.
+    /// does, and is that of ujoin_ddp_finish. Destroyed, it leaves a reducer that only reduces. With options.ddp of
+    /// UJOIN_GRADIENT_SYNC_TO_OWNER the steps are fused: ujoin_ddp_finish ends an iteration without reducing, and
+    /// zero_step, once after it, sums each gradient at the rank that owns the element, divides, updates and shares,
+    /// piece by piece in the cache, with the bits of a reducer that reduces for all and a zero_step after it.
+    /// Gradients stay each rank's own, with this exception: where all must be seen before the first update, or a
+    /// whole one at once (a scaler, max_norm, skip_nonfinite, LAMB, rules of the program's own), the average is left
+    /// in the owner's gradients. What is said above of names, gradients, groups and of one optimizer for a reducer
+    /// holds here too; of the shadows, each object makes its own, so a join context has both or none.
+    /// zero_clip_grad_norm is UJOIN_E_STATE: give max_norm to zero_step. So is zero_step where no iteration with sync
+    /// has been finished since the last step.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_create(
@@ -2328,11 +2415,11 @@ unsafe extern "C" {
 
     /// One step: runs the closure, notifies the join context, each rank updates its shard, all get the new
     /// parameters. Parameters that are frozen or without gradient are skipped and keep their step count. Only the
-    /// owner's gradients are read, and none is written. UJOIN_SKIPPED: a gradient is not finite, and nothing was
-    /// changed, on every rank (a scaler was lowered). UJOIN_E_MISMATCH: ranks differ in hyper-parameters or options.
-    /// UJOIN_E_CALLBACK: the program's rule failed. A joined rank adapts the scaler that it gave to its last step. A
-    /// failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state
-    /// are loaded anew.
+    /// owner's gradients are read, and none is written (of a fused step see zero_create). UJOIN_SKIPPED: a gradient
+    /// is not finite, and no parameter or state was changed, on every rank (a scaler was lowered). UJOIN_E_MISMATCH:
+    /// ranks differ in hyper-parameters or options. UJOIN_E_CALLBACK: the program's rule failed. A joined rank adapts
+    /// the scaler that it gave to its last step. A failure in the middle makes the object broken: step and save
+    /// refuse (UJOIN_E_STATE) until parameters and state are loaded anew.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_step(zero: *mut ujoin_zero, options: *const ujoin_step_options) -> ujoin_status;

@@ -28,7 +28,6 @@ fn every_function_is_exported() {
         ("ujoin_store_abort", ujoin_sys::ujoin_store_abort as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_store_destroy", ujoin_sys::ujoin_store_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_group_create", ujoin_sys::ujoin_group_create as unsafe extern "C" fn(_, _) -> _ as *const ()),
-        ("ujoin_group_split", ujoin_sys::ujoin_group_split as unsafe extern "C" fn(_, _, _, _, _) -> _ as *const ()),
         ("ujoin_group_rank", ujoin_sys::ujoin_group_rank as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_group_size", ujoin_sys::ujoin_group_size as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_group_get_info", ujoin_sys::ujoin_group_get_info as unsafe extern "C" fn(_, _) -> _ as *const ()),
@@ -42,7 +41,6 @@ fn every_function_is_exported() {
             "ujoin_reduce_scatter",
             ujoin_sys::ujoin_reduce_scatter as unsafe extern "C" fn(_, _, _, _, _, _) -> _ as *const (),
         ),
-        ("ujoin_submit", ujoin_sys::ujoin_submit as unsafe extern "C" fn(_, _, _, _, _) -> _ as *const ()),
         ("ujoin_barrier", ujoin_sys::ujoin_barrier as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("ujoin_work_wait", ujoin_sys::ujoin_work_wait as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("ujoin_work_test", ujoin_sys::ujoin_work_test as unsafe extern "C" fn(_) -> _ as *const ()),
@@ -52,6 +50,10 @@ fn every_function_is_exported() {
         ),
         ("ujoin_work_abort", ujoin_sys::ujoin_work_abort as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_work_destroy", ujoin_sys::ujoin_work_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("ujoin_memory_create", ujoin_sys::ujoin_memory_create as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
+        ("ujoin_memory_data", ujoin_sys::ujoin_memory_data as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("ujoin_memory_size", ujoin_sys::ujoin_memory_size as unsafe extern "C" fn(_) -> _ as *const ()),
+        ("ujoin_memory_destroy", ujoin_sys::ujoin_memory_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_joinable_create", ujoin_sys::ujoin_joinable_create as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("ujoin_joinable_destroy", ujoin_sys::ujoin_joinable_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_ctx_create", ujoin_sys::ujoin_ctx_create as unsafe extern "C" fn(_, _, _, _) -> _ as *const ()),
@@ -144,5 +146,5 @@ fn every_function_is_exported() {
     for (name, address) in functions {
         assert!(!address.is_null(), "{name} has no address");
     }
-    assert_eq!(functions.len(), 117);
+    assert_eq!(functions.len(), 119);
 }

@@ -43,6 +43,16 @@ pub enum GradientKind {
     Sum = sys::UJOIN_GRADIENT_SUM as isize,
 }
 
+/// Who sums the gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GradientSync {
+    /// The reducer, for every rank (default).
+    All = sys::UJOIN_GRADIENT_SYNC_ALL as isize,
+    /// The step of the optimizer that is made with the reducer, each element for the rank that owns it. An iteration then
+    /// reduces nothing, and a step comes after it.
+    ToOwner = sys::UJOIN_GRADIENT_SYNC_TO_OWNER as isize,
+}
+
 /// How a [`Ddp`] is made.
 pub struct DdpBuilder<'g> {
     group: &'g Group,
@@ -103,6 +113,12 @@ impl DdpBuilder<'_> {
     /// Default: [`GradientKind::Mean`].
     pub fn gradient_kind(mut self, kind: GradientKind) -> Self {
         self.options.gradient_kind = kind as i32;
+        self
+    }
+
+    /// Default: [`GradientSync::All`].
+    pub fn gradient_sync(mut self, sync: GradientSync) -> Self {
+        self.options.gradient_sync = sync as i32;
         self
     }
 

@@ -50,6 +50,7 @@ mod handle;
 mod hook;
 mod join;
 mod library;
+mod memory;
 mod op;
 mod params;
 mod rule;
@@ -62,7 +63,7 @@ mod zero;
 
 pub use callback::HookResult;
 pub use collective::{Contents, Operation, Reduce, Work};
-pub use ddp::{Ddp, DdpBuilder, DdpReport, Division, GradientKind, Ready};
+pub use ddp::{Ddp, DdpBuilder, DdpReport, Division, GradientKind, GradientSync, Ready};
 pub use element::{Bf16, DType, Element, F16};
 pub use error::{Error, ErrorKind, Result};
 pub use function::{
@@ -76,6 +77,7 @@ pub use library::{
     abi_version, backends, clear_interrupt_check, clear_log_sink, set_interrupt_check, set_log_sink, version, Backend,
     LogLevel,
 };
+pub use memory::SharedMemory;
 pub use op::{Op, OpBuffers, RecvBuffer, SendBuffer};
 pub use params::{Params, ParamsBuilder, Ref, RefMut};
 pub use rule::{Rule, RuleArgs, RuleParts};

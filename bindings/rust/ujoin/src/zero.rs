@@ -324,7 +324,9 @@ impl<'g> ZeroBuilder<'g> {
 
     /// The reducer of the same gradients makes the steps: each of its synchronised iterations ends with one in
     /// [`Ddp::finish`], bucket by bucket while later buckets are reduced, with the bits that [`Zero::step`] would have. That
-    /// and clipping are refused then. The optimizer is dropped between iterations.
+    /// and clipping are refused then. The optimizer is dropped between iterations. With
+    /// [`GradientSync::ToOwner`](crate::GradientSync::ToOwner) the reducer sums nothing, and a step comes after each iteration:
+    /// it sums, updates and shares, piece by piece in the cache.
     pub fn ddp(mut self, ddp: &'g Ddp) -> Self {
         self.ddp = Some(ddp);
         self

@@ -59,6 +59,10 @@ reach! {
     ujoin_work_contributors => Work::<f32>::contributors;
     ujoin_work_abort => Work::<f32>::abort, Work::<f32>::aborter;
     ujoin_work_destroy => drop::<Work<f32>>;
+    ujoin_memory_create => SharedMemory::new, SharedMemory::one_per_host;
+    ujoin_memory_data => SharedMemory::as_ptr;
+    ujoin_memory_size => SharedMemory::size;
+    ujoin_memory_destroy => drop::<SharedMemory>;
     ujoin_joinable_create => JoinableBuilder::build, |b: JoinableBuilder| b.build_with(NoHooks);
     ujoin_joinable_destroy => drop::<Joinable>;
     ujoin_ctx_create => |j: Joinable| Join::new([j]), JoinBuilder::build;
