@@ -423,8 +423,8 @@ static PyObject *py_ujoin_ctx_rounds(ujoin_ctx *ctx) { return ujoin_py::ctx_roun
 static ujoin_status py_ujoin_ddp_create(ujoin_group *group, int32_t division, int32_t gradient_kind, bool find_unused,
                                         bool static_graph, bool bucket_view, bool no_buffer_broadcast,
                                         bool no_initial_broadcast, int32_t source_rank, size_t first_bucket_bytes,
-                                        size_t bucket_bytes, int64_t idle_timeout_ms, ujoin_py::Buffers *buffers,
-                                        ujoin_ddp **out, ujoin_py::Params *new_params) {
+                                        size_t bucket_bytes, int64_t idle_timeout_ms, bool params_released_on_ready,
+                                        ujoin_py::Buffers *buffers, ujoin_ddp **out, ujoin_py::Params *new_params) {
     ujoin_ddp_options options{};
     options.size = sizeof options;
     options.division = division;
@@ -440,6 +440,7 @@ static ujoin_status py_ujoin_ddp_create(ujoin_group *group, int32_t division, in
     options.first_bucket_bytes = first_bucket_bytes;
     options.bucket_bytes = bucket_bytes;
     options.idle_timeout_ms = idle_timeout_ms;
+    options.params_released_on_ready = params_released_on_ready;
     options.release = ujoin_py::give_back;
     new_params->add(*buffers);
     options.release_data = new_params->lend();

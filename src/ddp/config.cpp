@@ -34,28 +34,21 @@ Note note_of(const DdpConfig &config, const std::optional<Error> &local) {
         note.text = local->text();
         return note;
     }
-    note.values = {std::to_string(config.params.size()), std::to_string(config.division),
-                   std::to_string(config.gradient_kind), std::to_string(config.initial_broadcast ? 0 : 1),
-                   std::to_string(config.source_rank),   std::to_string(config.first_bucket_bytes),
-                   std::to_string(config.bucket_bytes),  std::to_string(config.find_unused),
-                   std::to_string(config.static_graph),  std::to_string(config.buffer_broadcast ? 0 : 1),
-                   buffers_text(config.buffers)};
+    note.values = {std::to_string(config.params.size()),   std::to_string(config.division),
+                   std::to_string(config.gradient_kind),   std::to_string(config.initial_broadcast ? 0 : 1),
+                   std::to_string(config.source_rank),     std::to_string(config.first_bucket_bytes),
+                   std::to_string(config.bucket_bytes),    std::to_string(config.find_unused),
+                   std::to_string(config.static_graph),    std::to_string(config.buffer_broadcast ? 0 : 1),
+                   std::to_string(config.params_released), buffers_text(config.buffers)};
     for (const GradParam &param : config.params) note.values.push_back(value_of(param));
     return note;
 }
 
 std::string name_of_value(size_t index) {
-    static constexpr const char *names[] = {"the number of parameters",
-                                            "division",
-                                            "gradient_kind",
-                                            "no_initial_broadcast",
-                                            "source_rank",
-                                            "first_bucket_bytes",
-                                            "bucket_bytes",
-                                            "find_unused",
-                                            "static_graph",
-                                            "no_buffer_broadcast",
-                                            "buffers"};
+    static constexpr const char *names[] = {
+        "the number of parameters", "division",     "gradient_kind", "no_initial_broadcast", "source_rank",
+        "first_bucket_bytes",       "bucket_bytes", "find_unused",   "static_graph",         "no_buffer_broadcast",
+        "params_released_on_ready", "buffers"};
     constexpr size_t count = std::size(names);
     return index < count ? names[index] : cat("parameter ", index - count);
 }

@@ -2,14 +2,21 @@
 #pragma once
 #include "ddp/bucket.hpp"
 #include "zero/layout.hpp"
+#include <atomic>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 namespace ujoin {
+
+/// What a step does with one bucket.
+struct BucketPlan {
+    std::vector<size_t> own; ///< parameters of which this rank owns a piece
+    Share share;
+};
 
 /// What an optimizer keeps that steps within the iterations of a reducer.
 class Overlap {
@@ -20,19 +27,24 @@ class Overlap {
     void check(const ZeroParam &param) const;
     /// The reducer's parameters are found in this list from now on. Cannot fail.
     void find_in(const std::vector<ZeroParam> &params) noexcept;
-    /// The optimizer's index of a reducer's parameter; Layout::none.
-    size_t index_of(size_t reduced) const { return index_of_[reduced]; }
+    /// What has become of the layout is not what the plan was made from.
+    void outdate() noexcept { planned_.reset(); }
+    /// Makes the plan for these buckets, unless it is there. Not within a step: operations in flight refer to it.
+    void plan_for(const std::shared_ptr<const Buckets> &buckets, const Layout &layout);
+    const BucketPlan &plan(size_t bucket) const { return plan_[bucket]; }
+    size_t bytes() const;
 
     // Of the present step.
-    bool begun = false;
-    std::deque<Share> shares; ///< by bucket; operations in flight refer to them
+    std::atomic<bool> begun{false}; ///< from its first bucket to its end
     std::optional<Error> failure;
     uint32_t digest = 0;
 
   private:
     std::vector<GradParam> reduced_;
     std::unordered_map<std::string, size_t> by_name_;
-    std::vector<size_t> index_of_; ///< by reducer's index
+    std::vector<size_t> index_of_;           ///< the optimizer's index, or Layout::none, by reducer's
+    std::vector<BucketPlan> plan_;           ///< by bucket
+    std::shared_ptr<const Buckets> planned_; ///< what it was made for; null: it is outdated
 };
 
 } // namespace ujoin

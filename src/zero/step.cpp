@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step of a sharded optimizer.
+#include "base/callback.hpp"
 #include "base/error.hpp"
 #include "optim/norm.hpp"
 #include "optim/update.hpp"
@@ -24,8 +25,7 @@ ujoin_status Zero::step(ujoin_call_fn closure, void *closure_data, const StepPla
     check_whole("a step");
     if (closure) {
         // Before the use is published: if the closure runs a ddp, its use comes first, as its collectives do.
-        last_error().text.clear();
-        if (const ujoin_status status = closure(closure_data); status < 0) {
+        if (const ujoin_status status = call_program([&] { return closure(closure_data); }); status < 0) {
             const std::string cause = last_error().text;
             fail(UJOIN_E_CALLBACK, "rank ", group_->rank(), ": the closure failed with ", status_name(status),
                  cause.empty() ? "" : ": ", cause, "; nothing was changed");
@@ -162,10 +162,9 @@ ujoin_status Zero::clip_gradients(double max_norm, double norm_type, double *out
     return UJOIN_OK;
 }
 
-/// Of these parameters; default: of all.
-void Zero::update(const Factors &factors, const std::vector<bool> *chosen) {
+void Zero::update(const Factors &factors) {
     for (size_t i = 0; i < layout_.params.size(); i++)
-        if (layout_.owns(i) && layout_.params[i].trained() && (!chosen || (*chosen)[i])) update_param(i, factors);
+        if (layout_.owns(i) && layout_.params[i].trained()) update_param(i, factors);
 }
 
 void Zero::update_param(size_t index, const Factors &factors) {

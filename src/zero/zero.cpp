@@ -36,6 +36,7 @@ const std::shared_ptr<Joinable> &Zero::joinable() {
 }
 
 void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_hyper *hyper, size_t hyper_count) {
+    check_between_steps("adding a param group");
     std::optional<Layout> next;
     ParamViews::Block block;
     together(*group_, [&] {
@@ -58,6 +59,7 @@ void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_
 }
 
 void Zero::check_whole(const char *what) const {
+    check_between_steps(what);
     if (broken_ == 0) return;
     const char *parts = broken_ == UJOIN_SAVE_STATE        ? "state"
                         : broken_ == UJOIN_SAVE_PARAMETERS ? "parameters"
@@ -74,6 +76,7 @@ void Zero::break_by(int32_t parts, const std::string &cause) {
 const optim::Hyper &Zero::hyper_of(int32_t group) const { return layout_.hypers[static_cast<size_t>(group)]; }
 
 void Zero::set_hyper(int32_t group, const std::string &name, double value) {
+    check_between_steps("changing a hyper-parameter");
     const size_t groups = layout_.hypers.size();
     if (group < -1 || group >= static_cast<int32_t>(groups))
         fail_invalid("group is ", group, "; there are ", groups, " param groups (-1 = all)");
@@ -100,6 +103,7 @@ ZeroParam &Zero::param_at(size_t index) {
 }
 
 void Zero::set_gradient(size_t index, void *grad) {
+    check_between_steps("changing a gradient");
     check_gradient(param_at(index), grad);
     ZeroParam next = layout_.params[index];
     next.grad = grad;
@@ -108,6 +112,7 @@ void Zero::set_gradient(size_t index, void *grad) {
 }
 
 void Zero::set_frozen(size_t index, bool frozen) {
+    check_between_steps("freezing, or its end,");
     ZeroParam &param = param_at(index);
     if (param.frozen == frozen) return;
     ZeroParam next = param;
@@ -125,6 +130,7 @@ void Zero::set_frozen(size_t index, bool frozen) {
     }
     param.frozen = frozen;
     layout_.arrange();
+    if (overlap_) overlap_->outdate();
 }
 
 /// For a parameter that was frozen when it came.
@@ -138,6 +144,7 @@ void Zero::give_view(ZeroParam &param) {
 void *Zero::param_data(size_t index) const { return index < layout_.params.size() ? layout_.params[index].data : nullptr; }
 
 void Zero::clear_gradients() {
+    check_between_steps("clearing gradients");
     for (const ZeroParam &param : layout_.params)
         if (param.grad && param.count != 0) std::memset(param.grad, 0, param.grad_bytes());
 }
@@ -146,7 +153,7 @@ ujoin_zero_memory Zero::memory() const {
     ujoin_zero_memory memory{};
     memory.buffers = layout_.share.segments.size() * sizeof(Segment) + parts_.size() * sizeof(double) +
                      (layout_.share.offsets.size() + layout_.numbers_of.size()) * sizeof(size_t);
-    memory.buffers += views_.bytes();
+    memory.buffers += views_.bytes() + (overlap_ ? overlap_->bytes() : 0);
     for (size_t i = 0; i < layout_.params.size(); i++) {
         const ZeroParam &param = layout_.params[i];
         memory.parameters += param.bytes;
@@ -184,6 +191,7 @@ std::shared_ptr<State> Zero::state_dict() const {
 }
 
 void Zero::load_list(const State *list) {
+    check_between_steps("a load");
     std::optional<Staging> staging;
     together(*group_, [&] {
         if (!list) fail_invalid("state is NULL");

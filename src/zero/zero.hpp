@@ -49,7 +49,7 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     /// A step for the others' sake, by a rank that has joined.
     void shadow_step();
     void check_step() override;
-    std::shared_ptr<Work> step_bucket(const std::vector<size_t> &params) override;
+    std::shared_ptr<Work> step_bucket(const std::shared_ptr<const Buckets> &buckets, size_t index) override;
     std::optional<Error> end_step(std::optional<Error> failure) override;
     /// UJOIN_SKIPPED: a gradient is not finite.
     ujoin_status clip_gradients(double max_norm, double norm_type, double *out_norm);
@@ -69,6 +69,8 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
 
     /// UJOIN_E_STATE if a step has failed half-way; `what` is the call that is refused.
     void check_whole(const char *what) const;
+    /// UJOIN_E_STATE while a step within a reducer's iteration is under way.
+    void check_between_steps(const char *what) const;
     /// Refuses steps and saves until the parts (bits of ujoin_save_part) are loaded anew.
     void break_by(int32_t parts, const std::string &cause);
     /// Puts into place what was loaded and checked, and mends what was broken.
@@ -87,15 +89,15 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     StepPlan agree_on_plan(const StepPlan &mine, bool shadow);
     void compare_values();
     double measure(double norm_type, uint32_t digest);
-    void update(const Factors &factors, const std::vector<bool> *chosen = nullptr);
+    void update(const Factors &factors);
     void update_param(size_t index, const Factors &factors);
     void update_and_sync(const StepPlan &plan, const Factors &factors);
     static OpArgs share_op(const Share &share, uint32_t digest);
     uint32_t digest(const StepPlan &plan) const;
 
     // And of one within a reducer's iteration (overlap.cpp).
-    void begin_step(std::vector<bool> &chosen);
-    void attempt_update(const std::vector<bool> &chosen);
+    void begin_step(const std::shared_ptr<const Buckets> &buckets);
+    void attempt_update(const std::vector<size_t> &own);
     void check_own_steps(const char *what) const;
 
     Release release_; ///< first, hence run last

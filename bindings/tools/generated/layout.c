@@ -204,6 +204,8 @@ static void print_ujoin_ddp_options(void) {
     FIELD(ujoin_ddp_options, idle_timeout_ms);
     FIELD(ujoin_ddp_options, release);
     FIELD(ujoin_ddp_options, release_data);
+    FIELD(ujoin_ddp_options, params_released_on_ready);
+    FIELD(ujoin_ddp_options, reserved);
 }
 static void print_ujoin_bucket(void) {
     TYPE("ujoin_bucket", ujoin_bucket);

@@ -94,6 +94,7 @@ def ujoin_ddp_create(
     first_bucket_bytes: int,
     bucket_bytes: int,
     idle_timeout_ms: int,
+    params_released_on_ready: bool,
     buffers: Sequence[Any],
     params: Params,
 ) -> Handle: ...

@@ -252,6 +252,12 @@ fn main() {
     field("ujoin_ddp_options.release_data", offset_of!(ujoin_ddp_options, release_data), |s: &ujoin_ddp_options| {
         &s.release_data
     });
+    field(
+        "ujoin_ddp_options.params_released_on_ready",
+        offset_of!(ujoin_ddp_options, params_released_on_ready),
+        |s: &ujoin_ddp_options| &s.params_released_on_ready,
+    );
+    field("ujoin_ddp_options.reserved", offset_of!(ujoin_ddp_options, reserved), |s: &ujoin_ddp_options| &s.reserved);
     kind::<ujoin_bucket>("ujoin_bucket");
     field("ujoin_bucket.size", offset_of!(ujoin_bucket, size), |s: &ujoin_bucket| &s.size);
     field("ujoin_bucket.group", offset_of!(ujoin_bucket, group), |s: &ujoin_bucket| &s.group);

@@ -701,6 +701,10 @@ pub struct ujoin_ddp_options {
     /// once, when the memory is no longer touched, also if create fails
     pub release: ujoin_destroy_fn,
     pub release_data: *mut c_void,
+    /// A parameter is not read any more once its gradient is ready: an optimizer that was made with this reducer may
+    /// update it, on every rank, before ujoin_ddp_finish. The same on every rank. See zero_create.
+    pub params_released_on_ready: i32,
+    pub reserved: i32,
 }
 impl ujoin_ddp_options {
     /// All zero, but for `size`: every field has its default.
@@ -722,6 +726,8 @@ impl ujoin_ddp_options {
             idle_timeout_ms: 0,
             release: None,
             release_data: core::ptr::null_mut(),
+            params_released_on_ready: 0,
+            reserved: 0,
         }
     }
 }
@@ -844,7 +850,7 @@ pub struct ujoin_ddp_report {
     pub samples: f64,
     /// time that reductions took, all iterations
     pub reduce_us: i64,
-    /// of that, time spent waiting in finish: the rest was hidden
+    /// of that, time spent waiting in finish, or for updates in ready: the rest was hidden
     pub exposed_us: i64,
     pub bucket_count: usize,
     /// buckets follow the order in which gradients became ready
@@ -977,7 +983,8 @@ impl Default for ujoin_rule_args {
 }
 
 /// One update, or the first filling of the state. Runs on the thread that is in zero_step (with options.ddp in
-/// ujoin_ddp_finish), or in ujoin_ctx_finish for a rank that has joined, one parameter after the other.
+/// ujoin_ddp_finish; with params_released_on_ready also ujoin_ddp_ready), or in ujoin_ctx_finish for a rank that
+/// has joined, one parameter after the other.
 pub type ujoin_rule_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, args: *const ujoin_rule_args) -> ujoin_status>;
 
@@ -1059,7 +1066,7 @@ pub struct ujoin_zero_options {
     /// parameters move into the library's memory, side by side: see zero_param_data
     pub bucket_view: i32,
     pub reserved: i32,
-    /// overlap: this reducer of the gradients makes the steps, in ujoin_ddp_finish: see zero_create
+    /// overlap: this reducer of the gradients makes the steps, in its iterations: see zero_create
     pub ddp: *mut ujoin_ddp,
 }
 impl ujoin_zero_options {
@@ -2184,11 +2191,14 @@ unsafe extern "C" {
     pub fn ujoin_ddp_forward(ddp: *mut ujoin_ddp, samples: f64) -> ujoin_status;
 
     /// Gradient `index` is complete; its bucket is reduced when it is full. Any order; different gradients from
-    /// several threads at once. Runs comm hooks, one at a time. Without effect for an ignored parameter.
-    /// UJOIN_E_STATE: ready twice, outside of an iteration, or a parameter that a static graph did not use in its
-    /// first one.
+    /// several threads at once. Runs comm hooks, one at a time. With params_released_on_ready it also makes the
+    /// updates that are due (see zero_create): the call that fills a bucket waits until every rank has reduced the
+    /// one before, and runs a rule of the program's. Without effect for an ignored parameter. UJOIN_E_STATE: ready
+    /// twice, outside of an iteration, or a parameter that a static graph did not use in its first one. An error in a
+    /// hook or an update ends the iteration: no memory is in use any more, and ujoin_ddp_finish, or another call of
+    /// this, returns it again.
     ///
-    /// `@local` `@anythread` since 0.1
+    /// `@local` `@blocking` `@anythread` since 0.1
     pub fn ujoin_ddp_ready(ddp: *mut ujoin_ddp, index: usize) -> ujoin_status;
 
     /// Ends an iteration: waits for the reductions; gradients then hold the divided sum on every rank, also on joined
@@ -2209,10 +2219,11 @@ unsafe extern "C" {
 
     /// Chooses how buckets are reduced; once, before the first iteration (else UJOIN_E_STATE), the same on every
     /// rank. The hook's functions run on the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows,
-    /// ujoin_ctx_finish: `start` in the order of the buckets, then `then` bucket by bucket. The result is what they
-    /// leave in the bucket: dividing is theirs. With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's
-    /// share, n g / sum(n), and its divisor is 1 (0: no rank has a sample). A failing hook aborts the group. The hook
-    /// is owned from this call on.
+    /// ujoin_ctx_finish: `start` in the order of the buckets, then `then` bucket by bucket (with
+    /// params_released_on_ready that of a bucket right behind the next `start`). The result is what they leave in the
+    /// bucket: dividing is theirs. With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's share, n g /
+    /// sum(n), and its divisor is 1 (0: no rank has a sample). A failing hook aborts the group. The hook is owned
+    /// from this call on.
     ///
     /// `@local` since 0.1
     pub fn ujoin_ddp_set_comm_hook(ddp: *mut ujoin_ddp, hook: *const ujoin_comm_hook) -> ujoin_status;
@@ -2259,16 +2270,22 @@ unsafe extern "C" {
     /// UJOIN_PARTITION_ELEMENTS with a rule that needs whole parameters. UJOIN_E_MISMATCH: ranks differ. With
     /// UJOIN_DEBUG=detail each step compares the parameters' values on all ranks before it begins. With options.ddp
     /// the steps are part of the reducer's iterations: ujoin_ddp_finish updates the parameters of each bucket when it
-    /// is reduced, while later ones still are, and shares them while the next ones are updated. Every synchronised
-    /// iteration makes one step, the first included, with the bits of a finish and a zero_step after it; also for a
-    /// rank that has joined, where the context has the reducer (the optimizer may be in it too). Who owns what does
-    /// not depend on buckets. Parameters are not written before finish. Each one that is trained must have the name,
-    /// the number of elements and the gradient of one of the reducer's (UJOIN_E_INVALID, also later from
-    /// zero_set_gradient, zero_set_frozen and zero_add_param_group); the group is the reducer's. One optimizer for a
-    /// reducer, made and destroyed between iterations (UJOIN_E_STATE). What must see all gradients before the first
-    /// update is not possible: zero_step and zero_clip_grad_norm, hence closures, clipping, loss scales and skipped
-    /// steps, are UJOIN_E_STATE. An error in an update or in what follows it breaks the optimizer as one of zero_step
-    /// does, and is that of ujoin_ddp_finish. Destroyed, it leaves a reducer that only reduces.
+    /// is reduced, while later ones still are, and shares them while the next ones are updated. Where the reducer has
+    /// params_released_on_ready, that begins in ujoin_ddp_ready: as soon as the reduction of a bucket is in flight,
+    /// the one before it is waited for, updated and shared, while the next gradients are computed; the last one is
+    /// left to finish. With find_unused, and in the first iteration of a static graph, all are, as which parameters
+    /// are used is not known before. Between the first update and finish, zero_ functions that change, save, load or
+    /// gather anything are UJOIN_E_STATE. Every synchronised iteration makes one step, the first included, with the
+    /// bits of a finish and a zero_step after it; also for a rank that has joined, where the context has the reducer
+    /// (the optimizer may be in it too). Who owns what does not depend on buckets. Without that option parameters are
+    /// not written before finish. Each one that is trained must have the name, the number of elements and the
+    /// gradient of one of the reducer's (UJOIN_E_INVALID, also later from zero_set_gradient, zero_set_frozen and
+    /// zero_add_param_group); the group is the reducer's. One optimizer for a reducer, made and destroyed between
+    /// iterations (UJOIN_E_STATE). What must see all gradients before the first update is not possible: zero_step and
+    /// zero_clip_grad_norm, hence closures, clipping, loss scales and skipped steps, are UJOIN_E_STATE. An error in
+    /// an update or in what follows it breaks the optimizer as one of zero_step does, and is that of
+    /// ujoin_ddp_finish, or of the ujoin_ddp_ready that met it; a rule of the program's that fails is told by finish,
+    /// on every rank. Destroyed, it leaves a reducer that only reduces.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_create(
