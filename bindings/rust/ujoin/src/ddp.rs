@@ -276,7 +276,11 @@ impl Borrowed {
 
     /// Whose values the end of an iteration may write, of those that are not lent with their gradients.
     fn written_at_the_end(&self) -> Arc<[Arc<ParamSet>]> {
-        if self.releases { [].into() } else { self.stepped() }
+        if self.releases {
+            [].into()
+        } else {
+            self.stepped()
+        }
     }
 
     /// Of the optimizer that it steps.
