@@ -50,9 +50,10 @@
  *
  * CALLBACKS   A function, `user_data`, and `destroy(user_data)`, which runs exactly once when the library will never call
  *             again, also when registering fails. A callback returns a status; a negative one stops the call that ran it,
- *             which returns UJOIN_E_CALLBACK with the callback's text (ujoin_set_last_error). Callbacks run only on a
- *             thread that is inside a call documented to run them, never two at once per handle; they may not call back
- *             into the same handle unless stated. Exceptions: the log sink and release notices run on any thread.
+ *             which returns UJOIN_E_CALLBACK with the callback's text (ujoin_set_last_error); so does a C++ exception that
+ *             it throws, with its what(). Callbacks run only on a thread that is inside a call documented to run them,
+ *             never two at once per handle; they may not call back into the same handle unless stated. The log sink and
+ *             release notices are different: they run on any thread, and what they throw is dropped.
  *
  * DEVICES     Memory is named by device kind and index; kind 0 is the host, and the only one that this version has:
  *             another kind, or a `stream` that is not NULL, is UJOIN_E_UNSUPPORTED.
@@ -830,7 +831,9 @@ typedef struct ujoin_ddp_options {
     ujoin_destroy_fn release;  /**< once, when the memory is no longer touched, also if create fails */
     void *release_data;
     ujoin_gradient_sync gradient_sync; /**< see zero_create; buckets do not count with UJOIN_GRADIENT_SYNC_TO_OWNER */
-    int32_t reserved;
+    /** A parameter is not read any more once its gradient is ready: an optimizer that was made with this reducer may update
+        it, on every rank, before ujoin_ddp_finish. The same on every rank. See zero_create. */
+    int32_t params_released_on_ready;
 } ujoin_ddp_options;
 
 /** A bucket as a comm hook sees it, or a buffer as a buffer hook does. */
@@ -871,7 +874,7 @@ typedef struct ujoin_ddp_report {
     double divisor;     /**< of the last one; 0: no rank had a sample, gradients were left alone */
     double samples;     /**< of all ranks in the last one */
     int64_t reduce_us;  /**< time that reductions took, all iterations */
-    int64_t exposed_us; /**< of that, time spent waiting in finish: the rest was hidden */
+    int64_t exposed_us; /**< of that, time spent waiting in finish, or for updates in ready: the rest was hidden */
     size_t bucket_count;
     int32_t rebuilt;       /**< buckets follow the order in which gradients became ready */
     int32_t joined_uneven; /**< has been in a join context with uneven inputs */
@@ -907,9 +910,12 @@ UJOIN_API ujoin_status ujoin_ddp_forward(ujoin_ddp *ddp, double samples);
 
 /**
  * Gradient `index` is complete; its bucket is reduced when it is full. Any order; different gradients from several
- * threads at once. Runs comm hooks, one at a time. Without effect for an ignored parameter. UJOIN_E_STATE: ready twice,
- * outside of an iteration, or a parameter that a static graph did not use in its first one.
- * @local @anythread @since 0.1
+ * threads at once. Runs comm hooks, one at a time. With params_released_on_ready it also makes the updates that are due
+ * (see zero_create): the call that fills a bucket waits until every rank has reduced the one before, and runs a rule of the
+ * program's. Without effect for an ignored parameter. UJOIN_E_STATE: ready twice, outside of an iteration, or a parameter
+ * that a static graph did not use in its first one. An error in a hook or an update ends the iteration: no memory is in use
+ * any more, and ujoin_ddp_finish, or another call of this, returns it again.
+ * @local @blocking @anythread @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ddp_ready(ujoin_ddp *ddp, size_t index);
 
@@ -934,10 +940,11 @@ UJOIN_API ujoin_status ujoin_ddp_set_sync(ujoin_ddp *ddp, int32_t enabled);
 
 /**
  * Chooses how buckets are reduced; once, before the first iteration (else UJOIN_E_STATE), the same on every rank; not with
- * UJOIN_GRADIENT_SYNC_TO_OWNER (UJOIN_E_STATE), which has no buckets. The hook's functions run on the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows, ujoin_ctx_finish: `start` in
- * the order of the buckets, then `then` bucket by bucket. The result is what they leave in the bucket: dividing is theirs.
- * With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's share, n g / sum(n), and its divisor is 1 (0: no rank has
- * a sample). A failing hook aborts the group. The hook is owned from this call on.
+ * UJOIN_GRADIENT_SYNC_TO_OWNER (UJOIN_E_STATE), which has no buckets. The hook's functions run on the threads in
+ * ujoin_ddp_ready, ujoin_ddp_finish and, as shadows, ujoin_ctx_finish: `start` in the order of the buckets, then `then` bucket
+ * by bucket (with params_released_on_ready that of a bucket right behind the next `start`). The result is what they leave in
+ * the bucket: dividing is theirs. With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's share, n g / sum(n), and its
+ * divisor is 1 (0: no rank has a sample). A failing hook aborts the group. The hook is owned from this call on.
  * @local @since 0.1
  */
 UJOIN_API ujoin_status ujoin_ddp_set_comm_hook(ujoin_ddp *ddp, const ujoin_comm_hook *hook);
@@ -1026,7 +1033,8 @@ typedef struct ujoin_rule_args {
 
 /**
  * One update, or the first filling of the state. Runs on the thread that is in zero_step (with options.ddp in
- * ujoin_ddp_finish), or in ujoin_ctx_finish for a rank that has joined, one parameter after the other.
+ * ujoin_ddp_finish; with params_released_on_ready also ujoin_ddp_ready), or in ujoin_ctx_finish for a rank that has joined,
+ * one parameter after the other.
  */
 typedef ujoin_status (*ujoin_rule_fn)(void *user_data, const ujoin_rule_args *args);
 
@@ -1121,16 +1129,21 @@ typedef struct ujoin_save_options {
  * parameters. UJOIN_E_MISMATCH: ranks differ. With UJOIN_DEBUG=detail each step compares the parameters' values on all
  * ranks before it begins.
  * With options.ddp the steps are part of the reducer's iterations: ujoin_ddp_finish updates the parameters of each bucket
- * when it is reduced, while later ones still are, and shares them while the next ones are updated. Every synchronised
- * iteration makes one step, the first included, with the bits of a finish and a zero_step after it; also for a rank that has
- * joined, where the context has the reducer (the optimizer may be in it too). Who owns what does not depend on buckets.
- * Parameters are not written before finish. Each one that is trained must have the name, the number of elements and the
- * gradient of one of the reducer's (UJOIN_E_INVALID, also later from zero_set_gradient, zero_set_frozen and
- * zero_add_param_group); the group is the reducer's. One optimizer for a reducer, made and destroyed between iterations
- * (UJOIN_E_STATE). What must see all gradients before the first update is not possible: zero_step and zero_clip_grad_norm,
- * hence closures, clipping, loss scales and skipped steps, are UJOIN_E_STATE. An error in an update or in what follows it
- * breaks the optimizer as one of zero_step does, and is that of ujoin_ddp_finish. Destroyed, it leaves a reducer that only
- * reduces.
+ * when it is reduced, while later ones still are, and shares them while the next ones are updated. Where the reducer has
+ * params_released_on_ready, that begins in ujoin_ddp_ready: as soon as the reduction of a bucket is in flight, the one before
+ * it is waited for, updated and shared, while the next gradients are computed; the last one is left to finish. With
+ * find_unused, and in the first iteration of a static graph, all are, as which parameters are used is not known before.
+ * Between the first update and finish, zero_ functions that change, save, load or gather anything are UJOIN_E_STATE. Every
+ * synchronised iteration makes one step, the first included, with the bits of a finish and a zero_step after it; also for a
+ * rank that has joined, where the context has the reducer (the optimizer may be in it too). Who owns what does not depend
+ * on buckets. Without that option parameters are not written before finish. Each one that is trained must have the name,
+ * the number of elements and the gradient of one of the reducer's (UJOIN_E_INVALID, also later from zero_set_gradient,
+ * zero_set_frozen and zero_add_param_group); the group is the reducer's. One optimizer for a reducer, made and destroyed
+ * between iterations (UJOIN_E_STATE). What must see all gradients before the first update is not possible: zero_step and
+ * zero_clip_grad_norm, hence closures, clipping, loss scales and skipped steps, are UJOIN_E_STATE. An error in an update or
+ * in what follows it breaks the optimizer as one of zero_step does, and is that of ujoin_ddp_finish, or of the
+ * ujoin_ddp_ready that met it; a rule of the program's that fails is told by finish, on every rank. Destroyed, it leaves a
+ * reducer that only reduces.
  * With options.ddp of UJOIN_GRADIENT_SYNC_TO_OWNER the steps are fused: ujoin_ddp_finish ends an iteration without reducing,
  * and zero_step, once after it, sums each gradient at the rank that owns the element, divides, updates and shares, piece by
  * piece in the cache, with the bits of a reducer that reduces for all and a zero_step after it. Gradients stay each rank's

@@ -35,6 +35,10 @@ type DDPOptions struct {
 	BucketBytes        int           // default 25 MiB
 	IdleTimeout        time.Duration // without progress of the peers; default: none
 	GradientSync       GradientSync  // GradientSyncToOwner: Zero.Step of the optimizer made with it sums the gradients
+
+	// A parameter is not read any more once its gradient is ready: an optimizer that was made with this reducer
+	// (ZeroOptions.DDP) then updates it, on every rank, while later gradients are still computed.
+	ParamsReleasedOnReady bool
 }
 
 // DDP reduces gradients while they are computed.
@@ -78,7 +82,8 @@ func NewDDPContext(ctx context.Context, g *Group, params []Param, options *DDPOp
 	bufferData, bufferFacts := bufferArrays(o.Buffers)
 	facts := []int64{int64(o.Division), int64(o.GradientKind), flag(o.NoInitialBroadcast), int64(o.SourceRank),
 		int64(o.FirstBucketBytes), int64(o.BucketBytes), millisOption(o.IdleTimeout), flag(o.FindUnused), flag(o.StaticGraph),
-		flag(o.BucketView), flag(o.NoBufferBroadcast), int64(o.GradientSync)}
+		flag(o.BucketView), flag(o.NoBufferBroadcast), int64(o.GradientSync),
+		flag(o.ParamsReleasedOnReady)}
 	pointer := new(uintptr)
 	f := cujoin.DDPCreate(g.r.pointer, int64(arrays.count), address(arrays.names), address(arrays.data),
 		address(arrays.grad), address(arrays.facts), address(arrays.shapes), int64(len(o.Buffers)),
@@ -152,7 +157,8 @@ func (d *DDP) begin(ctx context.Context, op string) (call, error) {
 }
 
 // Ready says that gradient i is complete; its bucket is reduced when it is full. From several goroutines at once. Runs comm
-// hooks, one at a time. Without effect for an ignored parameter.
+// hooks, one at a time. With ParamsReleasedOnReady it makes the updates that are due, for which it waits for the other ranks;
+// an error in one ends the iteration. Without effect for an ignored parameter.
 func (d *DDP) Ready(i int) error {
 	if err := d.r.share("DDP.Ready"); err != nil {
 		return err

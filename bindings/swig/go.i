@@ -508,7 +508,7 @@ size_t CtxRounds(ujoin_ctx *ctx, void *rounds, size_t capacity) { return ujoin_c
 /* ---------------------------------------------------------------------------------------------------------------- ddp */
 /* facts of the parameters: count, dtype, gradient's dtype, flags, ndim each; those of the options: division, gradient kind,
  * no initial broadcast, source rank, first bucket, bucket, idle time-out, find unused, static graph, bucket view, no buffer
- * broadcast. */
+ * broadcast, parameters released. */
 ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void *data, void *grad, const void *facts,
                        const void *shapes, size_t buffer_count, void *buffer_data, const void *buffer_facts,
                        const void *options, uintptr_t release_handle, void *call, void *out) {
@@ -528,6 +528,7 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
                                .bucket_view = (int32_t)o[9],
                                .no_buffer_broadcast = (int32_t)o[10],
                                .gradient_sync = (ujoin_gradient_sync)o[11],
+                               .params_released_on_ready = (int32_t)o[12],
                                .buffers = buffers,
                                .buffer_count = buffer_count,
                                .release = release,

@@ -472,6 +472,7 @@ static ujoin_status py_ujoin_ddp_create(ujoin_group *group, int32_t division, in
                                         bool static_graph, bool bucket_view, bool no_buffer_broadcast,
                                         bool no_initial_broadcast, int32_t source_rank, size_t first_bucket_bytes,
                                         size_t bucket_bytes, int64_t idle_timeout_ms, int32_t gradient_sync,
+                                        bool params_released_on_ready,
                                         ujoin_py::Buffers *buffers, ujoin_ddp **out, ujoin_py::Params *new_params) {
     ujoin_ddp_options options{};
     options.size = sizeof options;
@@ -489,6 +490,7 @@ static ujoin_status py_ujoin_ddp_create(ujoin_group *group, int32_t division, in
     options.bucket_bytes = bucket_bytes;
     options.idle_timeout_ms = idle_timeout_ms;
     options.gradient_sync = gradient_sync;
+    options.params_released_on_ready = params_released_on_ready;
     options.release = ujoin_py::give_back;
     new_params->add(*buffers);
     options.release_data = new_params->lend();

@@ -128,6 +128,7 @@ DdpConfig read_config(const Group &group, const ujoin_param *params, size_t coun
     config.first_bucket_bytes = std::min(config.first_bucket_bytes, config.bucket_bytes);
     if (options.first_bucket_bytes != 0) config.first_bucket_bytes = options.first_bucket_bytes;
     config.idle_timeout_ms = duration_option(options.idle_timeout_ms, -1, "idle_timeout_ms");
+    config.params_released = api::flag(options.params_released_on_ready, "params_released_on_ready");
     config.buffers = read_buffers(options.buffers, options.buffer_count);
     config.params = read_params(params, count, !config.bucket_view);
     return config;

@@ -2,6 +2,7 @@
 #include "api/guard.hpp"
 #include "api/handles.hpp"
 #include "api/options.hpp"
+#include "base/callback.hpp"
 #include "ddp/reducer.hpp"
 #include <cstddef>
 #include <memory>
@@ -38,9 +39,8 @@ class ProgramHook final : public BucketHook {
         bucket.is_shadow = args.is_shadow;
         bucket.source_rank = args.source_rank;
 
-        last_error().text.clear();
         ujoin_work *work = nullptr;
-        const ujoin_status status = function(hook_.user_data, &bucket, &work);
+        const ujoin_status status = call_program([&] { return function(hook_.user_data, &bucket, &work); });
         std::shared_ptr<Work> result = work ? work->object : nullptr;
         api::drop(work);
         if (status >= 0) return result;

@@ -22,11 +22,11 @@ template <class Body> ujoin_status guard(const char *where, Body &&body) noexcep
         }
         return record(error);
     } catch (const std::bad_alloc &) {
-        return record(Error(UJOIN_E_NO_MEMORY, std::string(where) + ": out of memory"));
+        return record(UJOIN_E_NO_MEMORY, where, "out of memory");
     } catch (const std::exception &error) {
-        return record(Error(UJOIN_E_INTERNAL, std::string(where) + ": " + error.what()));
+        return record(UJOIN_E_INTERNAL, where, error.what());
     } catch (...) {
-        return record(Error(UJOIN_E_INTERNAL, where));
+        return record(UJOIN_E_INTERNAL, where, "an exception that is no std::exception");
     }
 }
 

@@ -3,6 +3,7 @@
 #include "api/handle.hpp"
 #include "api/handles.hpp"
 #include "api/options.hpp"
+#include "base/callback.hpp"
 #include "base/deadline.hpp"
 #include "join/join_context.hpp"
 #include "join/joinable.hpp"
@@ -26,9 +27,7 @@ class UserData {
     UserData(UserData &&other) noexcept : data_(other.data_), destroy_(std::exchange(other.destroy_, nullptr)) {}
     UserData(const UserData &) = delete;
     UserData &operator=(const UserData &) = delete;
-    ~UserData() {
-        if (destroy_) destroy_(data_);
-    }
+    ~UserData() { end_user_data(destroy_, data_); }
     void *get() const { return data_; }
 
   private:
@@ -65,8 +64,7 @@ class HookedJoinable final : public Joinable {
         args.options = options.data();
         args.option_count = options.size();
 
-        last_error().text.clear();
-        const ujoin_status status = hook(user_data_.get(), &args);
+        const ujoin_status status = call_program([&] { return hook(user_data_.get(), &args); });
         if (status >= 0) return;
         const LastError cause = last_error();
         const std::string text = cause.text.empty() ? status_name(status) : cause.text;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/guard.hpp"
 #include "api/options.hpp"
+#include "base/callback.hpp"
 #include "base/log.hpp"
 #include "comm/registry.hpp"
 #include "os/interrupt.hpp"
@@ -48,7 +49,7 @@ ujoin_status ujoin_set_interrupt_check(ujoin_call_fn fn, void *user_data, ujoin_
 ujoin_status ujoin_set_log_sink(ujoin_log_level level, ujoin_log_fn fn, void *user_data, ujoin_destroy_fn destroy) {
     return api::guard("ujoin_set_log_sink", [&] {
         if (level < 0 || level > UJOIN_LOG_DEBUG) {
-            if (destroy) destroy(user_data); // owned from the call on, also when it fails
+            end_user_data(destroy, user_data); // owned from the call on, also when it fails
             fail_invalid("level is ", level, "; expected 0 to ", UJOIN_LOG_DEBUG);
         }
         set_log_sink(level, fn, user_data, destroy);

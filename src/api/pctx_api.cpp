@@ -2,6 +2,7 @@
 #include "api/guard.hpp"
 #include "api/handles.hpp"
 #include "api/options.hpp"
+#include "base/callback.hpp"
 #include "pctx/context.hpp"
 #include "pctx/error_file.hpp"
 #include "pctx/function_worker.hpp"
@@ -106,7 +107,7 @@ void pctx_destroy(ujoin_pctx *pctx) { api::drop(pctx); }
 
 ujoin_status pctx_register(const char *name, ujoin_worker_fn fn, void *user_data, ujoin_destroy_fn destroy) {
     const ujoin_status status = api::guard("pctx_register", [&] { register_function(name, fn, user_data, destroy); });
-    if (status < 0 && destroy) destroy(user_data);
+    if (status < 0) end_user_data(destroy, user_data);
     return status;
 }
 

@@ -58,15 +58,38 @@ LastError &last_error() {
     return error;
 }
 
+namespace {
+
+/// There is no memory for the text. That of an error before would mislead; so short a one needs no memory.
+void forget_text() noexcept {
+    LastError &last = last_error();
+    last.text.clear();
+    last.text.append("out of memory");
+    last.system_errno = 0;
+    last.ranks.clear();
+}
+
+} // namespace
+
 ujoin_status record(const Error &error) noexcept {
     try {
         LastError &last = last_error();
         last.text = error.text();
         last.system_errno = error.system_errno();
         last.ranks = error.ranks();
-    } catch (...) { // no memory for the text: the status alone must do
+    } catch (...) {
+        forget_text();
     }
     return error.code();
+}
+
+ujoin_status record(ujoin_status code, const char *where, const char *what) noexcept {
+    try {
+        last_error() = {cat(where, *where ? ": " : "", what), 0, {}};
+    } catch (...) {
+        forget_text();
+    }
+    return code;
 }
 
 } // namespace ujoin

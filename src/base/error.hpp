@@ -61,5 +61,7 @@ struct LastError {
 LastError &last_error();
 /// Records an error as this thread's last one; never throws.
 ujoin_status record(const Error &error) noexcept;
+/// The same for an error that is known by a place and a text alone, where there may be no memory for an Error.
+ujoin_status record(ujoin_status code, const char *where, const char *what) noexcept;
 
 } // namespace ujoin

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.hpp"
+#include "base/callback.hpp"
 #include <mutex>
 #include <shared_mutex>
 
@@ -39,7 +40,7 @@ void set_log_sink(ujoin_log_level level, ujoin_log_fn fn, void *user_data, ujoin
         old = g_sink;
         g_sink = Sink{level ? level : UJOIN_LOG_WARNING, fn, user_data, destroy};
     }
-    if (old.destroy) old.destroy(old.user_data);
+    end_user_data(old.destroy, old.user_data);
 }
 
 } // namespace ujoin

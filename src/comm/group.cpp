@@ -87,6 +87,8 @@ void Group::run(OpArgs &op, const Deadline &deadline) {
         } catch (const Error &error) {
             break_with(error);
             throw;
+        } catch (const std::bad_alloc &) {
+            throw abort_without_memory();
         }
     };
     if (progress_->in_flight.load(std::memory_order_acquire) == 0) {
@@ -222,6 +224,8 @@ bool Group::step_front(Lock &lock, const Deadline &patience, bool interruptible,
     } catch (const Error &caught) {
         error = caught;
         break_with(caught);
+    } catch (const std::bad_alloc &) {
+        error = abort_without_memory();
     }
     std::shared_ptr<Group> keep = work->keep_group_;
     const bool ended = complete || error.has_value();
@@ -338,6 +342,13 @@ void Group::abort(const std::string &reason) {
         reason.empty() ? cat("rank ", rank_, " aborted the group") : cat("rank ", rank_, " aborted the group: ", reason);
     break_with(Error(UJOIN_E_ABORTED, text).with_ranks({rank_}));
     backend_->abort(text, false);
+}
+
+Error Group::abort_without_memory() {
+    Error error(UJOIN_E_NO_MEMORY, "out of memory"); // so short a text needs no memory
+    break_with(error);
+    backend_->abort(error.text(), false);
+    return error;
 }
 
 void Group::handle_dropped() {

@@ -81,6 +81,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
     ujoin_status close(int64_t timeout_ms);
     void abort(const std::string &reason);
+    /// Memory has run out, on this rank alone: the others must not wait for it. Takes none. The error to go on with.
+    Error abort_without_memory();
     /// The program's handle is gone: what is in flight must get on without its calls.
     void handle_dropped();
     /// Throws the first cause if the group is broken, UJOIN_E_STATE if it is closed.

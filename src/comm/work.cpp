@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/work.hpp"
+#include "base/callback.hpp"
 #include "comm/group.hpp"
 #include "comm/watch.hpp"
 #include <algorithm>
@@ -16,9 +17,7 @@ Release &Release::operator=(Release &&other) noexcept {
     return *this;
 }
 
-void Release::now() noexcept {
-    if (const ujoin_destroy_fn fn = std::exchange(fn_, nullptr)) fn(data_);
-}
+void Release::now() noexcept { end_user_data(std::exchange(fn_, nullptr), data_); }
 
 Work::Work(std::shared_ptr<Group> group, const OpArgs &op, const Deadline &deadline, Release release)
     : group_(group), keep_group_(std::move(group)), op_(op), deadline_(deadline), release_(std::move(release)) {}

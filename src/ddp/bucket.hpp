@@ -31,6 +31,8 @@ struct Bucket {
     std::vector<Segment> gradients; ///< likewise, merged where they are adjacent
 };
 
+using Buckets = std::vector<Bucket>;
+
 /// Adds memory to the end of a list; as part of the last segment where it lies right behind it. Nothing for 0 bytes.
 void append_segment(std::vector<Segment> &list, void *data, size_t bytes);
 

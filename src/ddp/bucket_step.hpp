@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "comm/work.hpp"
+#include "ddp/bucket.hpp"
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <vector>
 
 namespace ujoin {
 
@@ -18,9 +18,9 @@ class BucketStep {
     BucketStep &operator=(const BucketStep &) = delete;
     /// Throws if there can be no step.
     virtual void check_step() = 0;
-    /// The gradients of these parameters (the reducer's indices) are what they will be. The work in flight shares the updated
-    /// values; the reducer waits for it.
-    virtual std::shared_ptr<Work> step_bucket(const std::vector<size_t> &params) = 0;
+    /// The gradients of buckets[index] are what they will be. The work in flight shares the updated values; the reducer waits
+    /// for it. What fails here on one rank alone has ended the group, so that no rank waits for this one.
+    virtual std::shared_ptr<Work> step_bucket(const std::shared_ptr<const Buckets> &buckets, size_t index) = 0;
     /// Nothing is in flight any more. `failure`: of the iteration; returns it, or what failed in the step.
     virtual std::optional<Error> end_step(std::optional<Error> failure) = 0;
 };

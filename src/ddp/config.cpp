@@ -34,12 +34,13 @@ Note note_of(const DdpConfig &config, const std::optional<Error> &local) {
         note.text = local->text();
         return note;
     }
-    note.values = {std::to_string(config.params.size()), std::to_string(config.division),
-                   std::to_string(config.gradient_kind), std::to_string(config.initial_broadcast ? 0 : 1),
-                   std::to_string(config.source_rank),   std::to_string(config.first_bucket_bytes),
-                   std::to_string(config.bucket_bytes),  std::to_string(config.find_unused),
-                   std::to_string(config.static_graph),  std::to_string(config.buffer_broadcast ? 0 : 1),
-                   buffers_text(config.buffers),         std::to_string(config.to_owner ? 2 : 1)};
+    note.values = {std::to_string(config.params.size()),  std::to_string(config.division),
+                   std::to_string(config.gradient_kind),  std::to_string(config.initial_broadcast ? 0 : 1),
+                   std::to_string(config.source_rank),    std::to_string(config.first_bucket_bytes),
+                   std::to_string(config.bucket_bytes),   std::to_string(config.find_unused),
+                   std::to_string(config.static_graph),   std::to_string(config.buffer_broadcast ? 0 : 1),
+                   buffers_text(config.buffers),          std::to_string(config.to_owner ? 2 : 1),
+                   std::to_string(config.params_released)};
     for (const GradParam &param : config.params) note.values.push_back(value_of(param));
     return note;
 }
@@ -56,7 +57,8 @@ std::string name_of_value(size_t index) {
                                             "static_graph",
                                             "no_buffer_broadcast",
                                             "buffers",
-                                            "gradient_sync"};
+                                            "gradient_sync",
+                                            "params_released_on_ready"};
     constexpr size_t count = std::size(names);
     return index < count ? names[index] : cat("parameter ", index - count);
 }

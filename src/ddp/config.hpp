@@ -22,6 +22,7 @@ struct DdpConfig {
     size_t first_bucket_bytes = size_t{1} << 20;
     size_t bucket_bytes = size_t{25} << 20;
     int64_t idle_timeout_ms = -1; ///< as Deadline::in takes it
+    bool params_released = false; ///< a parameter is not read any more once its gradient is ready
 
     /// Parameters may be unused: which ones is agreed on.
     bool finds_unused() const { return find_unused || static_graph; }

@@ -168,11 +168,22 @@ std::string Ddp::missing() const {
                "ujoin_ddp_finish; if they are not used in every iteration, create the reducer with find_unused");
 }
 
+/// A group that is broken has ended the iteration.
+void Ddp::check_round() {
+    if (early_end_) throw Error(*early_end_);
+    try {
+        group_->check_usable();
+    } catch (const Error &error) {
+        if (iterating_ && reducing_) end_iteration(error);
+        throw;
+    }
+}
+
 void Ddp::ready(size_t index) {
     if (index >= bucket_of_.size())
         fail_invalid("rank ", group_->rank(), ": index is ", index, "; the reducer has ", bucket_of_.size(), " parameters");
-    group_->check_usable();
     const Lock lock = enter();
+    check_round();
     if (loan_->params[index].ignored) return;
     const auto refuse = [&](const char *why) {
         fail_state("rank ", group_->rank(), ": parameter ", index, " (\"", loan_->params[index].name, "\") ", why);
@@ -197,7 +208,7 @@ void Ddp::finish() {
     const Lock lock = enter();
     const bool may_lack = config_.finds_unused() && own_graph_.empty();
     if (!iterating_ || (reducing_ && not_ready_ != 0 && !may_lack)) {
-        group_->check_usable();
+        check_round();
         if (!iterating_) fail_state("rank ", group_->rank(), ": no iteration was begun; call ujoin_ddp_forward first");
         fail_state("rank ", group_->rank(), ": ", missing());
     }

@@ -67,6 +67,7 @@ class Ddp : public GradientSource {
     void check_between_iterations() const;
     void check_before_first(const char *what) const;
     void check_step() const;
+    void check_round();
     uint32_t hook_digest() const;
     std::string missing() const;
 
@@ -80,10 +81,17 @@ class Ddp : public GradientSource {
     void launch(size_t bucket);
     template <class Body> void in_hooks(Body &&body);
     void complete();
-    void reduce_all(BucketStep *step);
     void wait_for_usage();
     void leave_to_owner();
-    void end_bucket(size_t bucket, BucketStep *step);
+    template <class Body> std::optional<Error> attempt(Body &&body);
+    void reduce_all();
+    bool asks_for_usage() const;
+    bool ends_early() const;
+    void end_early(size_t bucket);
+    void end_bucket(size_t bucket);
+    std::optional<Error> end_round(std::optional<Error> failure);
+    [[noreturn]] void end_iteration(const Error &failure);
+    void note_users();
     [[noreturn]] void give_up_step() const;
     void exchange_usage();
     std::optional<Error> settle();
@@ -119,7 +127,9 @@ class Ddp : public GradientSource {
     std::optional<Contribution> untaken_;             ///< of the last iteration, for the step of an optimizer
     std::vector<std::shared_ptr<Reduction>> flights_; ///< launched, by bucket
     bool stepping_ = false;                           ///< the round makes a step
-    std::vector<std::shared_ptr<Work>> shares_;       ///< of updated parameters, by bucket
+    std::vector<bool> ended_;                         ///< by bucket: nothing is left to do but to wait for its share
+    std::vector<std::shared_ptr<Work>> shares_;       ///< of updated parameters, in the order of their steps
+    std::optional<Error> early_end_;                  ///< why the iteration was over before finish, which tells it
 
     int64_t rounds_ = 0;                          ///< synchronised iterations, shadows included: the same on every rank
     std::vector<size_t> order_;                   ///< in which gradients became ready in the first round

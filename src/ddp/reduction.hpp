@@ -24,7 +24,6 @@ struct Loan {
     std::vector<std::vector<char>> scratch;   ///< by bucket; kept, since new pages cost more than the reduction
     std::vector<LowRankState> low_rank;       ///< by parameter
 };
-using Buckets = std::vector<Bucket>;
 
 /// Which of the gradients count, of a rank in one iteration.
 struct Usage {

@@ -3,6 +3,7 @@
 // joined and works for the others. Every rank issues the same operations in the same order:
 //   notes; in the second round the order of the gradients; buffers; buckets; which parameters were used; what hooks add to
 //   the buckets, and updated parameters, bucket by bucket; buffers.
+// Where parameters are released early, what a bucket has to do when it is reduced comes right behind the reduction of the next.
 #include "ddp/buffers.hpp"
 #include "ddp/participant.hpp"
 #include "ddp/reducer.hpp"
@@ -35,6 +36,7 @@ void Ddp::broadcast(const std::vector<Segment> &memory, int32_t root) {
 void Ddp::broadcast_state(int32_t root) { broadcast(state_, root); }
 
 void Ddp::begin_iteration() {
+    early_end_.reset();
     std::fill(ready_.begin(), ready_.end(), false);
     std::fill(unfilled_.begin(), unfilled_.end(), size_t{0});
     not_ready_ = 0;
@@ -61,6 +63,7 @@ void Ddp::begin_round(bool shadow) {
     samples_ = 0;
     round_ = std::make_unique<Round>(group_, config_, note, rounds_++);
     if (round_->iteration() == 1 && config_.may_rebuild()) rebuild(round_->agreed().order_rank);
+    ended_.assign(buckets_->size(), false);
     if (!config_.buffers.empty()) synchronise_buffers(UJOIN_BUFFER_BEFORE_FORWARD);
 }
 
@@ -97,8 +100,33 @@ void Ddp::synchronise_buffers(ujoin_buffer_time now) {
     }
 }
 
+/// A failure ends the iteration: what was not put in flight here is waited for by others.
 void Ddp::launch_full() {
-    while (flights_.size() < buckets_->size() && unfilled_[flights_.size()] == 0) launch(flights_.size());
+    const int64_t start_ns = now_ns();
+    const std::optional<Error> failure = attempt([&] {
+        while (flights_.size() < buckets_->size() && unfilled_[flights_.size()] == 0) launch(flights_.size());
+    });
+    if (ends_early()) exposed_ns_ += now_ns() - start_ns;
+    if (failure) end_iteration(*failure);
+}
+
+/// Before finish, which tells it again.
+void Ddp::end_iteration(const Error &failure) {
+    iterating_ = false;
+    early_end_ = end_round(failure);
+    throw Error(*early_end_);
+}
+
+/// The error of this rank's part.
+template <class Body> std::optional<Error> Ddp::attempt(Body &&body) {
+    try {
+        body();
+        return std::nullopt;
+    } catch (const Error &error) {
+        return error;
+    } catch (const std::bad_alloc &) {
+        return group_->abort_without_memory();
+    }
 }
 
 void Ddp::launch(size_t bucket) {
@@ -108,27 +136,45 @@ void Ddp::launch(size_t bucket) {
         in_hooks([&] { flights_.back()->begin(*round_, usage); });
     else
         flights_.back()->begin(*round_, usage);
+    if (bucket > 0 && ends_early()) end_early(bucket - 1);
+}
+
+/// Updates are made while gradients are computed, unless it must be known first which parameters were used.
+bool Ddp::ends_early() const { return stepping_ && config_.params_released && !asks_for_usage(); }
+
+/// Its place in the order of operations is behind the reduction of the next bucket, on every rank, whoever is slow.
+void Ddp::end_early(size_t bucket) {
+    if (bucket == 0) note_users();
+    for (bool more = true; more;) {
+        if (std::optional<Error> error = flights_[bucket]->wait(*group_)) throw *error;
+        in_hooks([&] { more = flights_[bucket]->then(*round_); });
+    }
+    end_bucket(bucket);
 }
 
 /// Launches the buckets that are not in flight (gradients that are not ready are not used), waits for all, and ends. No
 /// memory of the program is in use when it returns, well or not.
 void Ddp::complete() {
-    std::optional<Error> failure;
+    // It stays until the end.
     const std::shared_ptr<BucketStep> step = config_.to_owner ? nullptr : optimizer_.lock();
-    try {
+    std::optional<Error> failure = attempt([&] {
         if (stepping_ && !step && !config_.to_owner) give_up_step();
-        reduce_all(step.get());
-    } catch (const Error &error) {
-        failure = error;
-    }
+        reduce_all();
+    });
+    if (failure = end_round(std::move(failure)); failure) throw *failure;
+}
+
+/// Nothing is in flight when it returns. The first error: what is in flight tells the cause of what failed behind it.
+std::optional<Error> Ddp::end_round(std::optional<Error> failure) {
     std::optional<Error> first = settle();
-    if (!first) first = std::move(failure);
-    if (step) first = step->end_step(std::move(first));
+    if (!first || (failure && failure->code() == UJOIN_E_NO_MEMORY)) first = std::move(failure); // that is the cause
+    if (const std::shared_ptr<BucketStep> step = optimizer_.lock(); step && !config_.to_owner)
+        first = step->end_step(std::move(first));
     if (!first) account();
     if (!first && config_.to_owner) leave_to_owner();
     std::fill(used_.begin(), used_.end(), false);
     flights_.clear();
-    if (first) throw *first;
+    return first;
 }
 
 void Ddp::give_up_step() const {
@@ -138,29 +184,27 @@ void Ddp::give_up_step() const {
     throw Error(UJOIN_E_STATE, text);
 }
 
-void Ddp::reduce_all(BucketStep *step) {
+void Ddp::reduce_all() {
     group_->check_usable();
     while (flights_.size() < buckets_->size()) launch(flights_.size());
     exchange_usage();
-    const Agreed &agreed = round_->agreed();
-    for (size_t i = 0; !config_.finds_unused() && i < used_by_.size(); i++)
-        used_by_[i] = loan_->params[i].ignored ? 0 : agreed.active;
-    std::vector<bool> ended(flights_.size());
+    note_users();
+    std::vector<bool> reduced = ended_;
     for (bool more = true; more;) {
         more = false;
         for (size_t b = 0; b < flights_.size(); b++) {
-            if (ended[b]) continue;
+            if (reduced[b]) continue;
             if (std::optional<Error> error = flights_[b]->wait(*group_)) throw *error;
             bool again = false;
             in_hooks([&] { again = flights_[b]->then(*round_); });
             more = more || again;
-            ended[b] = !again && !usage_work_;
-            if (ended[b]) end_bucket(b, step);
+            reduced[b] = !again;
+            if (reduced[b] && !usage_work_) end_bucket(b);
         }
     }
     wait_for_usage();
     for (size_t b = 0; b < flights_.size(); b++)
-        if (!ended[b]) end_bucket(b, step);
+        if (!ended_[b]) end_bucket(b);
     if (!config_.buffers.empty()) synchronise_buffers(UJOIN_BUFFER_AFTER_FORWARD);
 }
 
@@ -184,15 +228,29 @@ void Ddp::leave_to_owner() {
     untaken_.emplace(std::move(left));
 }
 
-/// Its gradients are final; a rule of the program's may run.
-void Ddp::end_bucket(size_t bucket, BucketStep *step) {
-    flights_[bucket]->end(*round_, used_by_);
-    if (step) in_hooks([&] { shares_.push_back(step->step_bucket((*buckets_)[bucket].params)); });
+/// Where that is not found out: every rank that has not joined uses every parameter.
+void Ddp::note_users() {
+    const Agreed &agreed = round_->agreed();
+    for (size_t i = 0; !config_.finds_unused() && i < used_by_.size(); i++)
+        used_by_[i] = loan_->params[i].ignored ? 0 : agreed.active;
 }
 
-/// In each round of a dynamic graph, in the first of a static one. A shadow uses nothing.
+/// Its gradients are final; a rule of the program's may run.
+void Ddp::end_bucket(size_t bucket) {
+    flights_[bucket]->end(*round_, used_by_);
+    ended_[bucket] = true;
+    if (!stepping_) return;
+    const std::shared_ptr<BucketStep> step = optimizer_.lock();
+    if (!step) give_up_step();
+    in_hooks([&] { shares_.push_back(step->step_bucket(buckets_, bucket)); });
+}
+
+/// In each round of a dynamic graph, in the first of a static one.
+bool Ddp::asks_for_usage() const { return config_.finds_unused() && !(config_.static_graph && round_->iteration() > 0); }
+
+/// A shadow uses nothing.
 void Ddp::exchange_usage() {
-    if (!config_.finds_unused() || (config_.static_graph && round_->iteration() > 0)) return;
+    if (!asks_for_usage()) return;
     usage_ = std::make_shared<std::vector<int32_t>>(used_.size(), 0);
     if (!round_->shadow()) std::copy(used_.begin(), used_.end(), usage_->begin());
     OpArgs op;

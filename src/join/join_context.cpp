@@ -73,13 +73,13 @@ void JoinContext::start() {
     mine.rounds.store(0, std::memory_order_relaxed);
     mine.stop_at.store(no_stop, std::memory_order_relaxed);
     mine.digest.store(digest_, std::memory_order_relaxed);
+    std::vector<std::string> names;
+    for (const auto &joinable : joinables_) names.push_back(joinable->name());
+    board_.name_joinables(std::move(names)); // nothing fails from here on
     for (size_t i = 0; i < joinables_.size(); i++) {
         joinables_[i]->context_ = this;
         joinables_[i]->index_ = static_cast<int32_t>(i);
     }
-    std::vector<std::string> names;
-    for (const auto &joinable : joinables_) names.push_back(joinable->name());
-    board_.name_joinables(std::move(names));
     gate_.arm(shared_from_this(), number_);
     armed_.store(number_, std::memory_order_seq_cst); // stop() sees this, or this sees its request
     if (requested_.load(std::memory_order_seq_cst)) gate_.request_stop(number_);
@@ -89,10 +89,11 @@ void JoinContext::start() {
     publish(0, false);
 }
 
-/// By the gate, on every way out.
+/// By the gate, on every way out; takes no memory.
 void JoinContext::disarmed() {
     group_->health().in_context(os::Health::Context::none);
-    rounds_by_rank_ = rounds(); // the next context may overwrite the board
+    for (int32_t k = 0; k < size_; k++) // the next context may overwrite the board
+        rounds_by_rank_[static_cast<size_t>(k)] = rounds_of(k);
     report_.joined = joined_now();
     for (const auto &joinable : joinables_) joinable->context_ = nullptr;
     armed_.store(0, std::memory_order_release);
@@ -126,11 +127,13 @@ JoinReport JoinContext::report() const {
 std::vector<int64_t> JoinContext::rounds() const {
     if (!armed_.load(std::memory_order_acquire)) return rounds_by_rank_;
     std::vector<int64_t> result;
-    for (int32_t k = 0; k < size_; k++) {
-        const Head seen = Head{bank(k).head.load(std::memory_order_acquire)}.in(number_);
-        result.push_back(seen.joined() ? static_cast<int64_t>(bank(k).rounds.load(std::memory_order_relaxed)) : -1);
-    }
+    for (int32_t k = 0; k < size_; k++) result.push_back(rounds_of(k));
     return result;
+}
+
+int64_t JoinContext::rounds_of(int32_t rank) const {
+    const Head seen = Head{bank(rank).head.load(std::memory_order_acquire)}.in(number_);
+    return seen.joined() ? static_cast<int64_t>(bank(rank).rounds.load(std::memory_order_relaxed)) : -1;
 }
 
 // ------------------------------------------------------------------------------------------------ words of the board

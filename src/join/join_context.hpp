@@ -78,6 +78,7 @@ class JoinContext : public std::enable_shared_from_this<JoinContext> {
     bool caught(int32_t k) const;
     uint64_t heads_sum() const;
     int32_t joined_now() const;
+    int64_t rounds_of(int32_t rank) const; ///< -1: it has not joined
     template <class Part, class What> void wait_for(int32_t k, uint64_t first_open, Part &&part, What &&what);
     void compare_uses(int32_t k);
     void compare_all_uses();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/interrupt.hpp"
+#include "base/callback.hpp"
 #include "base/error.hpp"
 #include <memory>
 #include <mutex>
@@ -14,9 +15,7 @@ struct Check {
     Check() = default;
     Check(const Check &) = delete;
     Check &operator=(const Check &) = delete;
-    ~Check() {
-        if (destroy) destroy(user_data);
-    }
+    ~Check() { end_user_data(destroy, user_data); }
 };
 
 std::mutex g_mutex;
@@ -36,8 +35,7 @@ void check_interrupt() {
         check = current();
     }
     if (!check) return;
-    last_error().text.clear();
-    if (const ujoin_status status = check->fn(check->user_data); status < 0) {
+    if (const ujoin_status status = call_program([&] { return check->fn(check->user_data); }); status < 0) {
         const std::string cause = last_error().text;
         fail(UJOIN_E_CALLBACK, "the interrupt check ended the wait", cause.empty() ? "" : ": ", cause);
     }
@@ -61,7 +59,7 @@ void set_interrupt_check(ujoin_call_fn fn, void *user_data, ujoin_destroy_fn des
         std::scoped_lock lock(g_mutex);
         current().swap(old);
     }
-    if (!fn && destroy) destroy(user_data); // given with nothing to run: not needed ever
+    if (!fn) end_user_data(destroy, user_data); // given with nothing to run: not needed ever
 }
 
 } // namespace ujoin::os

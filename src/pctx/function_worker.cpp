@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside a function worker.
 #include "pctx/function_worker.hpp"
+#include "base/callback.hpp"
 #include "base/env.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -9,7 +10,6 @@
 #include "pctx/error_file.hpp"
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -18,7 +18,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <typeinfo>
 
 namespace ujoin {
 namespace {
@@ -74,15 +73,6 @@ void write_answer(AnswerState state, const void *data, size_t size) {
     }
     const int64_t head[2] = {static_cast<int64_t>(state), static_cast<int64_t>(size)};
     if (pwrite(answer_fd, head, sizeof head, 0) != sizeof head) fail_errno(errno, "cannot return a value");
-}
-
-/// "std::runtime_error: text" of the exception in flight.
-std::string exception_text(const char *what) {
-    const std::type_info *type = abi::__cxa_current_exception_type();
-    int status = 0;
-    const std::unique_ptr<char, void (*)(void *)> name(
-        type ? abi::__cxa_demangle(type->name(), nullptr, nullptr, &status) : nullptr, std::free);
-    return cat(name ? name.get() : "an exception", what && *what ? ": " : "", what ? what : "");
 }
 
 struct Outcome {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of ProcessSet that the caller's threads run.
 #include "pctx/process_set.hpp"
+#include "base/callback.hpp"
 #include "os/interrupt.hpp"
 #include <algorithm>
 #include <csignal>
@@ -59,7 +60,9 @@ void ProcessSet::run_output(std::unique_lock<std::mutex> &lock) {
         const auto item = output_->pop();
         ujoin_status status = UJOIN_OK;
         if (item)
-            status = callback.fn(callback.user_data, item->rank, item->stream, item->bytes.data(), item->bytes.size());
+            status = call_program([&] {
+                return callback.fn(callback.user_data, item->rank, item->stream, item->bytes.data(), item->bytes.size());
+            });
         if (status < 0) fail(UJOIN_E_CALLBACK, "the callback for the output of workers failed: ", last_error().text);
         lock.lock();
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "base/callback.hpp"
 #include "os/spawn.hpp"
 #include "ujoin.h"
 #include <cstdint>
@@ -17,9 +18,7 @@ struct OutputCallback {
     ujoin_destroy_fn destroy = nullptr;
 
     OutputCallback(ujoin_output_fn call, void *data, ujoin_destroy_fn end) : fn(call), user_data(data), destroy(end) {}
-    ~OutputCallback() {
-        if (destroy) destroy(user_data);
-    }
+    ~OutputCallback() { end_user_data(destroy, user_data); }
     OutputCallback(const OutputCallback &) = delete;
     OutputCallback &operator=(const OutputCallback &) = delete;
 };

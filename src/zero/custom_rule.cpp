@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/custom_rule.hpp"
+#include "base/callback.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include <algorithm>
@@ -85,8 +86,7 @@ void CustomRule::update(const ZeroParam &param, size_t index, const optim::Hyper
 }
 
 void CustomRule::call(ujoin_rule_fn fn, const char *what, const ujoin_rule_args &args) const {
-    last_error().text.clear();
-    const ujoin_status status = fn(argument_, &args);
+    const ujoin_status status = call_program([&] { return fn(argument_, &args); });
     if (status >= 0) return;
     const std::string cause = last_error().text;
     fail(UJOIN_E_CALLBACK, what, " of rule \"", rule_.name, "\" failed on parameter \"", args.name,

@@ -12,6 +12,26 @@ constexpr size_t cache_line = 64;
 
 } // namespace
 
+void Share::clear() {
+    segments.clear();
+    offsets.assign(1, 0);
+    bytes = 0;
+}
+
+void Share::add(int32_t rank, std::byte *data, size_t size) {
+    offsets.resize(static_cast<size_t>(rank) + 1, bytes); // ranks that own nothing
+    if (size == 0) return;
+    bytes += size;
+    Segment *last = segments.empty() ? nullptr : &segments.back();
+    if (last && static_cast<std::byte *>(last->data) + last->bytes == data) {
+        last->bytes += size;
+    } else {
+        segments.push_back({data, size});
+    }
+}
+
+void Share::complete(size_t ranks) { offsets.resize(ranks + 1, bytes); }
+
 Layout::Layout(std::shared_ptr<const optim::Rule> r, const ZeroOptions &how, int32_t own_rank, int32_t ranks)
     : rule(std::move(r)), options(how), state_names(rule->states), rank(own_rank), partition(ranks, how.partition) {
     if (rule->per_tensor && options.partition == UJOIN_PARTITION_ELEMENTS)
@@ -58,26 +78,15 @@ void Layout::number_pieces() {
     for (size_t k = 1; k < numbers_of.size(); k++) numbers_of[k] = std::max(numbers_of[k], numbers_of[k - 1]);
 }
 
-void Layout::arrange(Share &to, const std::vector<bool> *chosen) const {
-    auto &[segments, offsets] = to;
-    segments.clear();
-    offsets.assign(1, 0);
-    size_t end = 0;
-    for (const Piece &piece : partition.pieces()) {
-        const ZeroParam &param = params[piece.param];
-        offsets.resize(static_cast<size_t>(piece.rank) + 1, end); // ranks that own nothing
-        if (piece.count == 0 || param.frozen || (chosen && !(*chosen)[piece.param])) continue;
-        std::byte *data = param.data_at(piece.offset);
-        const size_t bytes = piece.count * dtype_size(param.dtype);
-        end += bytes;
-        Segment *last = segments.empty() ? nullptr : &segments.back();
-        if (last && static_cast<std::byte *>(last->data) + last->bytes == data) {
-            last->bytes += bytes;
-        } else {
-            segments.push_back({data, bytes});
-        }
-    }
-    offsets.resize(partition.ranks() + 1, end);
+void Layout::arrange() {
+    share.clear();
+    for (const Piece &piece : partition.pieces()) add_to(share, piece);
+    share.complete(partition.ranks());
+}
+
+void Layout::add_to(Share &to, const Piece &piece) const {
+    const ZeroParam &param = params[piece.param];
+    if (!param.frozen) to.add(piece.rank, param.data_at(piece.offset), piece.count * dtype_size(param.dtype));
 }
 
 Facts Layout::facts_of_group(int32_t group) const {

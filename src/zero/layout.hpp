@@ -28,6 +28,12 @@ struct ZeroOptions {
 struct Share {
     std::vector<Segment> segments; ///< parameters by rank, in the partition's order; neighbours in memory are one
     std::vector<size_t> offsets;   ///< where the bytes of each rank begin, and the end
+    size_t bytes = 0;
+
+    void clear();
+    /// In the order of the ranks.
+    void add(int32_t rank, std::byte *data, size_t size);
+    void complete(size_t ranks);
 };
 
 /// Parameters and param groups of an optimizer, and what follows from them.
@@ -44,9 +50,9 @@ struct Layout {
     /// Names and types of its parameters, values of its hyper-parameters: what ranks must agree on in a param group.
     Facts facts_of_group(int32_t group) const;
     /// Computes anew what a step shares.
-    void arrange() { arrange(share); }
-    /// Of these parameters (default: all); frozen ones are not shared.
-    void arrange(Share &to, const std::vector<bool> *chosen = nullptr) const;
+    void arrange();
+    /// Adds a piece, unless it is frozen.
+    void add_to(Share &to, const Piece &piece) const;
     void number_pieces();
 
     // State of a parameter.

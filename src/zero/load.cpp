@@ -242,6 +242,7 @@ void read_directory(const Zero &zero, const SaveRequest &request, Staging &stagi
 } // namespace
 
 State load_checkpoint(Zero &zero, const SaveRequest &request) {
+    zero.check_between_steps("a load");
     check_same(zero.group(), {{"the parts to load", cat(request.parts)}});
     std::optional<Staging> staging;
     together(zero.group(), [&] {

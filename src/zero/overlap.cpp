@@ -7,6 +7,31 @@
 
 namespace ujoin {
 
+void Overlap::plan_for(const std::shared_ptr<const Buckets> &buckets, const Layout &layout, const Reduced &params) {
+    if (planned_ == buckets) return;
+    planned_.reset();
+    plan_.assign(buckets->size(), {});
+    std::vector<size_t> bucket_of(layout.params.size(), Layout::none);
+    for (size_t b = 0; b < buckets->size(); b++)
+        for (const size_t reduced : (*buckets)[b].params)
+            if (const size_t index = params.index_of(reduced); index != Layout::none) bucket_of[index] = b;
+    for (BucketPlan &plan : plan_) plan.share.clear();
+    for (const Piece &piece : layout.partition.pieces())
+        if (const size_t b = bucket_of[piece.param]; b != Layout::none) layout.add_to(plan_[b].share, piece);
+    for (size_t i = 0; i < bucket_of.size(); i++)
+        if (bucket_of[i] != Layout::none && layout.owns(i)) plan_[bucket_of[i]].own.push_back(i);
+    for (BucketPlan &plan : plan_) plan.share.complete(layout.partition.ranks());
+    planned_ = buckets;
+}
+
+size_t Overlap::bytes() const {
+    size_t sum = 0;
+    for (const BucketPlan &plan : plan_)
+        sum += plan.own.size() * sizeof(size_t) + plan.share.segments.size() * sizeof(Segment) +
+               plan.share.offsets.size() * sizeof(size_t);
+    return sum;
+}
+
 void Zero::check_own_steps(const char *what) const {
     if (overlap_)
         fail_state("rank ", group_->rank(), ": ", what,
@@ -14,43 +39,52 @@ void Zero::check_own_steps(const char *what) const {
                    "each parameter is updated in ujoin_ddp_finish before all gradients are known");
 }
 
+void Zero::check_between_steps(const char *what) const {
+    if (overlap_ && overlap_->begun)
+        fail_state(
+            "rank ", group_->rank(), ": ", what,
+            " is not possible: parameters are being updated while gradients are computed; call ujoin_ddp_finish first");
+}
+
 void Zero::check_step() {
     check_whole("a step");
     prepare();
 }
 
-std::shared_ptr<Work> Zero::step_bucket(const std::vector<size_t> &params) {
-    std::vector<bool> chosen(layout_.params.size());
-    for (const size_t reduced : params) {
-        const size_t index = reduced_->index_of(reduced);
-        if (index != Layout::none) chosen[index] = true;
-    }
-    if (!overlap_->begun) begin_step(chosen);
-    attempt_update(chosen);
-    Share &share = overlap_->shares.emplace_back();
-    layout_.arrange(share, &chosen);
-    return group_->submit_idle(share_op(share, overlap_->digest), config_.idle_timeout_ms);
+/// The operation keeps this object: the program may destroy it within an iteration.
+std::shared_ptr<Work> Zero::step_bucket(const std::shared_ptr<const Buckets> &buckets, size_t index) {
+    if (!overlap_->begun) begin_step(buckets);
+    attempt_update(overlap_->plan(index).own);
+    auto keep = std::make_unique<std::shared_ptr<Zero>>(shared_from_this());
+    const auto drop = [](void *p) { delete static_cast<std::shared_ptr<Zero> *>(p); };
+    return group_->submit_idle(share_op(overlap_->plan(index).share, overlap_->digest), config_.idle_timeout_ms,
+                               Release(drop, keep.release()));
 }
 
-/// Adds what is in no bucket: it has no elements, but its steps count.
-void Zero::begin_step(std::vector<bool> &chosen) {
-    check_whole("a step"); // a load may have failed since the iteration began
+/// Also updates what is in no bucket: it has no elements, but its steps count.
+void Zero::begin_step(const std::shared_ptr<const Buckets> &buckets) {
+    overlap_->plan_for(buckets, layout_, *reduced_);
     if (layout_.options.compare_values) compare_values();
     overlap_->failure.reset();
     overlap_->digest = digest({});
     drop_consolidated();
     overlap_->begun = true;
     broken_ = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
-    for (size_t i = 0; i < chosen.size(); i++)
-        if (layout_.params[i].count == 0) chosen[i] = true;
+    std::vector<size_t> empty;
+    for (size_t i = 0; i < layout_.params.size(); i++)
+        if (layout_.params[i].count == 0 && layout_.owns(i)) empty.push_back(i);
+    attempt_update(empty);
 }
 
 /// Where the program's rule fails on one rank alone, that rank goes on without updates, and all agree in the end.
-void Zero::attempt_update(const std::vector<bool> &chosen) {
+void Zero::attempt_update(const std::vector<size_t> &own) {
     if (overlap_->failure) return;
     try {
         prepare(); // hyper-parameters may have changed since the iteration began
-        update({}, &chosen);
+        batch_.clear();
+        for (const size_t index : own)
+            if (layout_.params[index].trained()) add_update(index, {});
+        batch_.run(*layout_.rule, group_->parallel());
         return;
     } catch (const Error &error) {
         overlap_->failure = error;
@@ -65,7 +99,6 @@ void Zero::attempt_update(const std::vector<bool> &chosen) {
 std::optional<Error> Zero::end_step(std::optional<Error> failure) {
     if (!overlap_->begun) return failure;
     overlap_->begun = false;
-    overlap_->shares.clear();
     if (!failure && config_.custom) {
         try {
             group_->agree(overlap_->failure);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step of a sharded optimizer.
+#include "base/callback.hpp"
 #include "base/error.hpp"
 #include "comm/together.hpp"
 #include "optim/norm.hpp"
@@ -23,8 +24,7 @@ ujoin_status Zero::step(ujoin_call_fn closure, void *closure_data, const StepPla
     if (fused_) check_joined_alike();
     if (closure) {
         // Before the use is published: if the closure runs a ddp, its use comes first, as its collectives do.
-        last_error().text.clear();
-        if (const ujoin_status status = closure(closure_data); status < 0) {
+        if (const ujoin_status status = call_program([&] { return closure(closure_data); }); status < 0) {
             const std::string cause = last_error().text;
             fail(UJOIN_E_CALLBACK, "rank ", group_->rank(), ": the closure failed with ", status_name(status),
                  cause.empty() ? "" : ": ", cause, "; nothing was changed");
@@ -190,21 +190,24 @@ ujoin_status Zero::clip_gradients(double max_norm, double norm_type, double *out
     return UJOIN_OK;
 }
 
-/// Of these parameters; default: of all.
-void Zero::update(const Factors &factors, const std::vector<bool> *chosen) {
+/// Of all parameters.
+void Zero::update(const Factors &factors) {
     batch_.clear();
-    for (size_t i = 0; i < layout_.params.size(); i++) {
-        if (!layout_.owns(i) || !layout_.params[i].trained() || (chosen && !(*chosen)[i])) continue;
-        const ZeroParam &param = layout_.params[i];
-        const optim::Update work = begin_update(i, factors);
-        if (config_.custom) { // the program's code: on the caller's thread
-            config_.custom->update(param, i, hyper_of(param.group), work);
-        } else {
-            batch_.add(hyper_of(param.group), work);
-        }
-        end_update(i);
-    }
+    for (size_t i = 0; i < layout_.params.size(); i++)
+        if (layout_.owns(i) && layout_.params[i].trained()) add_update(i, factors);
     batch_.run(*layout_.rule, group_->parallel());
+}
+
+/// A rule of the program's own runs at once, on this thread.
+void Zero::add_update(size_t index, const Factors &factors) {
+    const ZeroParam &param = layout_.params[index];
+    const optim::Update work = begin_update(index, factors);
+    if (config_.custom) {
+        config_.custom->update(param, index, hyper_of(param.group), work);
+    } else {
+        batch_.add(hyper_of(param.group), work);
+    }
+    end_update(index);
 }
 
 /// The next update of what this rank owns of a parameter.

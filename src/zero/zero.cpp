@@ -41,6 +41,7 @@ const std::shared_ptr<Joinable> &Zero::joinable() {
 }
 
 void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_hyper *hyper, size_t hyper_count) {
+    check_between_steps("adding a param group");
     std::optional<Layout> next;
     ParamViews::Block block;
     together(*group_, [&] {
@@ -60,11 +61,13 @@ void Zero::add_param_group(const ujoin_param *params, size_t count, const ujoin_
         if (layout_.params[i].view) ParamViews::copy_in(layout_.params[i]);
     states_.resize(layout_.params.size());
     if (reduced_) reduced_->find_in(layout_.params);
+    if (overlap_) overlap_->outdate();
     if (fused_) fused_->places.look_again();
     drop_consolidated();
 }
 
 void Zero::check_whole(const char *what) const {
+    check_between_steps(what);
     if (broken_ == 0) return;
     const char *parts = broken_ == UJOIN_SAVE_STATE        ? "state"
                         : broken_ == UJOIN_SAVE_PARAMETERS ? "parameters"
@@ -81,6 +84,7 @@ void Zero::break_by(int32_t parts, const std::string &cause) {
 const optim::Hyper &Zero::hyper_of(int32_t group) const { return layout_.hypers[static_cast<size_t>(group)]; }
 
 void Zero::set_hyper(int32_t group, const std::string &name, double value) {
+    check_between_steps("changing a hyper-parameter");
     const size_t groups = layout_.hypers.size();
     if (group < -1 || group >= static_cast<int32_t>(groups))
         fail_invalid("group is ", group, "; there are ", groups, " param groups (-1 = all)");
@@ -107,6 +111,7 @@ ZeroParam &Zero::param_at(size_t index) {
 }
 
 void Zero::set_gradient(size_t index, void *grad) {
+    check_between_steps("changing a gradient");
     check_gradient(param_at(index), grad);
     ZeroParam next = layout_.params[index];
     next.grad = grad;
@@ -116,6 +121,7 @@ void Zero::set_gradient(size_t index, void *grad) {
 }
 
 void Zero::set_frozen(size_t index, bool frozen) {
+    check_between_steps("freezing, or its end,");
     ZeroParam &param = param_at(index);
     if (param.frozen == frozen) return;
     ZeroParam next = param;
@@ -134,6 +140,7 @@ void Zero::set_frozen(size_t index, bool frozen) {
     param.frozen = frozen;
     if (fused_) fused_->places.look_again();
     layout_.arrange();
+    if (overlap_) overlap_->outdate();
 }
 
 /// For a parameter that was frozen when it came.
@@ -147,6 +154,7 @@ void Zero::give_view(ZeroParam &param) {
 void *Zero::param_data(size_t index) const { return index < layout_.params.size() ? layout_.params[index].data : nullptr; }
 
 void Zero::clear_gradients() {
+    check_between_steps("clearing gradients");
     for (const ZeroParam &param : layout_.params)
         if (param.grad && param.count != 0) std::memset(param.grad, 0, param.grad_bytes());
 }
@@ -155,7 +163,7 @@ ujoin_zero_memory Zero::memory() const {
     ujoin_zero_memory memory{};
     memory.buffers = layout_.share.segments.size() * sizeof(Segment) + parts_.size() * sizeof(double) +
                      (layout_.share.offsets.size() + layout_.numbers_of.size()) * sizeof(size_t);
-    memory.buffers += views_.bytes();
+    memory.buffers += views_.bytes() + (overlap_ ? overlap_->bytes() : 0);
     for (size_t i = 0; i < layout_.params.size(); i++) {
         const ZeroParam &param = layout_.params[i];
         memory.parameters += param.bytes;
@@ -193,6 +201,7 @@ std::shared_ptr<State> Zero::state_dict() const {
 }
 
 void Zero::load_list(const State *list) {
+    check_between_steps("a load");
     std::optional<Staging> staging;
     together(*group_, [&] {
         if (!list) fail_invalid("state is NULL");

@@ -55,7 +55,7 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     /// A step for the others' sake, by a rank that has joined.
     void shadow_step();
     void check_step() override;
-    std::shared_ptr<Work> step_bucket(const std::vector<size_t> &params) override;
+    std::shared_ptr<Work> step_bucket(const std::shared_ptr<const Buckets> &buckets, size_t index) override;
     std::optional<Error> end_step(std::optional<Error> failure) override;
     /// UJOIN_SKIPPED: a gradient is not finite.
     ujoin_status clip_gradients(double max_norm, double norm_type, double *out_norm);
@@ -75,6 +75,8 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
 
     /// UJOIN_E_STATE if a step has failed half-way; `what` is the call that is refused.
     void check_whole(const char *what) const;
+    /// UJOIN_E_STATE while a step within a reducer's iteration is under way.
+    void check_between_steps(const char *what) const;
     /// Refuses steps and saves until the parts (bits of ujoin_save_part) are loaded anew.
     void break_by(int32_t parts, const std::string &cause);
     /// Puts into place what was loaded and checked, and mends what was broken.
@@ -94,7 +96,8 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     void compare_values();
     double measure(double norm_type, uint32_t digest);
     void measure_own(double norm_type);
-    void update(const Factors &factors, const std::vector<bool> *chosen = nullptr);
+    void update(const Factors &factors);
+    void add_update(size_t index, const Factors &factors);
     optim::Update begin_update(size_t index, const Factors &factors);
     void end_update(size_t index) { states_[index].valid |= layout_.needed_states(index); }
     template <class Body> void change(Body &&body);
@@ -116,8 +119,8 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
     void run_owner_step(OwnerStep &step, const Contribution &given, uint32_t digest);
 
     // And of one within a reducer's iteration (overlap.cpp).
-    void begin_step(std::vector<bool> &chosen);
-    void attempt_update(const std::vector<bool> &chosen);
+    void begin_step(const std::shared_ptr<const Buckets> &buckets);
+    void attempt_update(const std::vector<size_t> &own);
     void check_own_steps(const char *what) const;
 
     Release release_; ///< first, hence run last

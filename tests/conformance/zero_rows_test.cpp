@@ -98,6 +98,25 @@ TEST_P(ZeroRows, Z_04_Z_05_a_decaying_rate_equals_plain_descent) {
     });
 }
 
+TEST_P(ZeroRows, Z_10_no_parameters_are_refused) {
+    on_ranks([&](ujoin_group *group, int) {
+        Tensors x({1});
+        ujoin_zero *zero = nullptr;
+        for (const ujoin_optimizer rule : {UJOIN_OPTIMIZER_SGD, UJOIN_OPTIMIZER_ADAM})
+            for (const bool given : {false, true}) {
+                const std::vector<ujoin_param> params = x.params();
+                EXPECT_EQ(zero_create(group, rule, given ? params.data() : nullptr, 0, nullptr, &zero), UJOIN_E_INVALID);
+                EXPECT_EQ(zero, nullptr);
+                const std::string text = ujoin_last_error();
+                EXPECT_NE(text.find("no parameters"), std::string::npos) << text;
+                EXPECT_NE(text.find("zero_create"), std::string::npos) << text;
+            }
+        const Optimizer optimizer(group, UJOIN_OPTIMIZER_SGD, x, {{"lr", 0.5}}); // the group is whole
+        optimizer.step();
+        EXPECT_EQ(x.data[0][0], 0.5F);
+    });
+}
+
 TEST_P(ZeroRows, Z_19_averaged_gradients_equal_plain_descent) {
     on_ranks([&](ujoin_group *group, int rank) {
         Tensors x({1, 1});

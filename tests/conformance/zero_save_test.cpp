@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -372,7 +373,8 @@ TEST_P(ZeroSaveKilled, at_any_moment) {
     const TempDir dir;
     const std::string path = dir / "save";
     std::mt19937 random(42);
-    for (int round = 0; round < 15; round++) {
+    const int rounds = std::getenv("UJOIN_TEST_LONG") ? 200 : 20;
+    for (int round = 0; round < rounds; round++) {
         const auto delay = std::chrono::microseconds(random() % 20'000);
         in_child([&](const Optimizer &optimizer, Tensors &x) {
             save_number(optimizer, x, path, GetParam(), 1); // from here on there is a save to be found

@@ -13,6 +13,7 @@ namespace harness {
 
 struct Recipe {
     bool overlap = true;
+    bool released = false; ///< parameters, once their gradients are ready
     bool static_graph = false;
     bool find_unused = false;
     bool gradient_view = false;
@@ -30,6 +31,13 @@ struct Recipe {
 
 inline Recipe apart(Recipe recipe) {
     recipe.overlap = false;
+    return recipe;
+}
+
+/// One bucket for each parameter, so that there is much to do before the last gradient.
+inline Recipe released(Recipe recipe = {}) {
+    recipe.released = true;
+    recipe.bucket_bytes = 1;
     return recipe;
 }
 
@@ -135,6 +143,7 @@ class Trainer {
         options.find_unused = recipe_.find_unused ? 1 : 0;
         options.bucket_view = recipe_.gradient_view ? 1 : 0;
         options.bucket_bytes = recipe_.bucket_bytes;
+        options.params_released_on_ready = recipe_.released ? 1 : 0;
         options.buffers = &buffer;
         options.buffer_count = recipe_.buffers == 0 ? 0 : 1;
         ujoin_ddp *ddp = nullptr;

@@ -414,8 +414,8 @@ described StoreWait(ujoin_store *store, const void *keys, size_t count, int64_t 
 
 /* ------------------------------------------------------------------------------------------------------------- groups */
 ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char *name, ujoin_store *store, int rank,
-                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, int threads,
-                         void *call, void *out) {
+                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, void *call,
+                         void *out) {
     ujoin_group_options options = {.size = sizeof options,
                                    .rendezvous = or_null(rendezvous),
                                    .backend = or_null(backend),
@@ -425,19 +425,17 @@ ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char
                                    .world_size = world_size,
                                    .timeout_ms = timeout_ms,
                                    .rendezvous_timeout_ms = rendezvous_timeout_ms,
-                                   .shadow_collectives = shadow,
-                                   .threads = threads};
+                                   .shadow_collectives = shadow};
     BEGIN(call);
     ujoin_status status = ujoin_group_create(&options, out);
     END(status);
 }
-/* facts: rank, size, local rank, local size, progress, threads */
+/* facts: rank, size, local rank, local size, progress */
 ujoin_status GroupInfo(ujoin_group *group, void *facts) {
     ujoin_group_info info = {.size = sizeof info};
     ujoin_status status = ujoin_group_get_info(group, &info);
-    memcpy(facts,
-           (int64_t[]){info.rank, info.world_size, info.local_rank, info.local_size, info.progress, info.threads},
-           6 * sizeof(int64_t));
+    memcpy(facts, (int64_t[]){info.rank, info.world_size, info.local_rank, info.local_size, info.progress},
+           5 * sizeof(int64_t));
     return status;
 }
 const char *GroupBackend(ujoin_group *group) {
@@ -563,7 +561,7 @@ size_t CtxRounds(ujoin_ctx *ctx, void *rounds, size_t capacity) { return ujoin_c
 /* ---------------------------------------------------------------------------------------------------------------- ddp */
 /* facts of the parameters: count, dtype, gradient's dtype, flags, ndim each; those of the options: division, gradient kind,
  * no initial broadcast, source rank, first bucket, bucket, idle time-out, find unused, static graph, bucket view, no buffer
- * broadcast. */
+ * broadcast, parameters released. */
 ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void *data, void *grad, const void *facts,
                        const void *shapes, size_t buffer_count, void *buffer_data, const void *buffer_facts,
                        const void *options, uintptr_t release_handle, void *call, void *out) {
@@ -582,7 +580,7 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
                                .static_graph = (int32_t)o[8],
                                .bucket_view = (int32_t)o[9],
                                .no_buffer_broadcast = (int32_t)o[10],
-                               .gradient_sync = (ujoin_gradient_sync)o[11],
+                               .params_released_on_ready = (int32_t)o[11],
                                .buffers = buffers,
                                .buffer_count = buffer_count,
                                .release = release,
@@ -595,13 +593,6 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
     free(buffers);
     END(status);
 }
-ujoin_status MemoryCreate(ujoin_group *group, size_t bytes, int one_per_host, void *call, void *out) {
-    ujoin_memory_options options = {.size = sizeof options, .one_per_host = one_per_host};
-    BEGIN(call);
-    ujoin_status status = ujoin_memory_create(group, bytes, &options, out);
-    END(status);
-}
-void MemoryData(ujoin_memory *memory, void *out) { *(void **)out = ujoin_memory_data(memory); }
 ujoin_status DDPForward(ujoin_ddp *ddp, double samples, void *call) {
     BEGIN(call);
     ujoin_status status = ujoin_ddp_forward(ddp, samples);
@@ -1231,7 +1222,7 @@ long long _wrap_StoreWait_cujoin(ujoin_store *_swig_go_0, void *_swig_go_1, long
 }
 
 
-long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, ujoin_store *_swig_go_3, intgo _swig_go_4, intgo _swig_go_5, long long _swig_go_6, long long _swig_go_7, intgo _swig_go_8, intgo _swig_go_9, void *_swig_go_10, void *_swig_go_11) {
+long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, ujoin_store *_swig_go_3, intgo _swig_go_4, intgo _swig_go_5, long long _swig_go_6, long long _swig_go_7, intgo _swig_go_8, void *_swig_go_9, void *_swig_go_10) {
   char *arg1 = 0 ;
   char *arg2 = 0 ;
   char *arg3 = 0 ;
@@ -1241,9 +1232,8 @@ long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1,
   int64_t arg7 ;
   int64_t arg8 ;
   int arg9 ;
-  int arg10 ;
+  void *arg10 = 0 ;
   void *arg11 = 0 ;
-  void *arg12 = 0 ;
   char *temp1 ;
   char *temp2 ;
   char *temp3 ;
@@ -1274,11 +1264,10 @@ long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1,
   arg7 = (int64_t)_swig_go_6; 
   arg8 = (int64_t)_swig_go_7; 
   arg9 = (int)_swig_go_8; 
-  arg10 = (int)_swig_go_9; 
+  arg10 = *(void **)&_swig_go_9; 
   arg11 = *(void **)&_swig_go_10; 
-  arg12 = *(void **)&_swig_go_11; 
   
-  result = (ujoin_status)GroupCreate((char const *)arg1,(char const *)arg2,(char const *)arg3,arg4,arg5,arg6,arg7,arg8,arg9,arg10,arg11,arg12);
+  result = (ujoin_status)GroupCreate((char const *)arg1,(char const *)arg2,(char const *)arg3,arg4,arg5,arg6,arg7,arg8,arg9,arg10,arg11);
   _swig_go_result = box(result, 0); 
   free((char *)arg1); 
   free((char *)arg2); 
@@ -1575,39 +1564,6 @@ long long _wrap_DDPCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, 
   result = (ujoin_status)DDPCreate(arg1,arg2,(void const *)arg3,arg4,arg5,(void const *)arg6,(void const *)arg7,arg8,arg9,(void const *)arg10,(void const *)arg11,arg12,arg13,arg14);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
-}
-
-
-long long _wrap_MemoryCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, intgo _swig_go_2, void *_swig_go_3, void *_swig_go_4) {
-  ujoin_group *arg1 = 0 ;
-  size_t arg2 ;
-  int arg3 ;
-  void *arg4 = 0 ;
-  void *arg5 = 0 ;
-  ujoin_status result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_group **)&_swig_go_0; 
-  arg2 = (size_t)_swig_go_1; 
-  arg3 = (int)_swig_go_2; 
-  arg4 = *(void **)&_swig_go_3; 
-  arg5 = *(void **)&_swig_go_4; 
-  
-  result = (ujoin_status)MemoryCreate(arg1,arg2,arg3,arg4,arg5);
-  _swig_go_result = box(result, 0); 
-  return _swig_go_result;
-}
-
-
-void _wrap_MemoryData_cujoin(ujoin_memory *_swig_go_0, void *_swig_go_1) {
-  ujoin_memory *arg1 = 0 ;
-  void *arg2 = 0 ;
-  
-  arg1 = *(ujoin_memory **)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  
-  MemoryData(arg1,arg2);
-  
 }
 
 
@@ -2662,29 +2618,6 @@ void _wrap_WorkDestroy_cujoin(ujoin_work *_swig_go_0) {
   arg1 = *(ujoin_work **)&_swig_go_0; 
   
   ujoin_work_destroy(arg1);
-  
-}
-
-
-long long _wrap_MemorySize_cujoin(ujoin_memory *_swig_go_0) {
-  ujoin_memory *arg1 = 0 ;
-  size_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(ujoin_memory **)&_swig_go_0; 
-  
-  result = ujoin_memory_size((struct ujoin_memory const *)arg1);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_MemoryDestroy_cujoin(ujoin_memory *_swig_go_0) {
-  ujoin_memory *arg1 = 0 ;
-  
-  arg1 = *(ujoin_memory **)&_swig_go_0; 
-  
-  ujoin_memory_destroy(arg1);
   
 }
 

@@ -110,6 +110,7 @@ def ujoin_ddp_create(
     bucket_bytes: int,
     idle_timeout_ms: int,
     gradient_sync: int,
+    params_released_on_ready: bool,
     buffers: Sequence[Any],
     params: Params,
 ) -> Handle: ...

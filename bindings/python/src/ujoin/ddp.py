@@ -98,7 +98,9 @@ class DistributedDataParallel(Joinable):
 
     `find_unused_parameters`: parameters may get no gradient in an iteration; `finish` takes them as unused.
     `static_graph`: likewise, but each rank uses the same ones in every iteration. `gradient_as_bucket_view`: the library has
-    the gradients' memory, see `gradient`; `grads` may be left out. `ignore`: names of parameters that take no part.
+    the gradients' memory, see `gradient`; `grads` may be left out. `params_released_on_ready`: a parameter is not read any
+    more once its gradient is ready; an optimizer that was made with this object then updates it, on every rank, while later
+    gradients are still computed. `ignore`: names of parameters that take no part.
     `buffers`: memory that is synchronised and not trained (running statistics), of any type: at the start all ranks get
     `source_rank`'s, and in each iteration those of the lowest rank that has not joined (`broadcast_buffers=False`: not).
 
@@ -126,6 +128,7 @@ class DistributedDataParallel(Joinable):
         buffers: Mapping[str, Memory] | Sequence[Memory] = (),
         broadcast_buffers: bool = True,
         gradient_sync: GradientSync | str = GradientSync.ALL,
+        params_released_on_ready: bool = False,
     ) -> None:
         what = "DistributedDataParallel"
         triples = with_gradients(params, grads, what, gradient_as_bucket_view or ignore)
@@ -146,6 +149,7 @@ class DistributedDataParallel(Joinable):
             bucket_bytes,
             limit(idle_timeout),
             choose(GradientSync, gradient_sync),
+            params_released_on_ready,
             list(buffers.values() if isinstance(buffers, Mapping) else buffers),
             quads,
         )
@@ -177,7 +181,8 @@ class DistributedDataParallel(Joinable):
         _ujoin.ujoin_ddp_forward(self._handle, samples)
 
     def ready(self, parameter: int | str) -> None:
-        """The gradient of a parameter, by index or name, is complete. Any order, any thread."""
+        """The gradient of a parameter, by index or name, is complete. Any order, any thread. Hooks may run, and with
+        `params_released_on_ready` updates are made, for which it waits for the other ranks."""
         if isinstance(parameter, str):
             parameter = self._find(parameter, "ready")
         _ujoin.ujoin_ddp_ready(self._handle, parameter)

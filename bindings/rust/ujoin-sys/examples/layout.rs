@@ -120,24 +120,6 @@ fn main() {
     });
     field("ujoin_group_info.progress", offset_of!(ujoin_group_info, progress), |s: &ujoin_group_info| &s.progress);
     field("ujoin_group_info.reserved", offset_of!(ujoin_group_info, reserved), |s: &ujoin_group_info| &s.reserved);
-    kind::<ujoin_memory_options>("ujoin_memory_options");
-    field("ujoin_memory_options.size", offset_of!(ujoin_memory_options, size), |s: &ujoin_memory_options| &s.size);
-    field("ujoin_memory_options.device", offset_of!(ujoin_memory_options, device), |s: &ujoin_memory_options| {
-        &s.device
-    });
-    field(
-        "ujoin_memory_options.device_index",
-        offset_of!(ujoin_memory_options, device_index),
-        |s: &ujoin_memory_options| &s.device_index,
-    );
-    field(
-        "ujoin_memory_options.one_per_host",
-        offset_of!(ujoin_memory_options, one_per_host),
-        |s: &ujoin_memory_options| &s.one_per_host,
-    );
-    field("ujoin_memory_options.reserved", offset_of!(ujoin_memory_options, reserved), |s: &ujoin_memory_options| {
-        &s.reserved
-    });
     kind::<ujoin_hook_args>("ujoin_hook_args");
     field("ujoin_hook_args.size", offset_of!(ujoin_hook_args, size), |s: &ujoin_hook_args| &s.size);
     field("ujoin_hook_args.joinable", offset_of!(ujoin_hook_args, joinable), |s: &ujoin_hook_args| &s.joinable);
@@ -219,7 +201,6 @@ fn main() {
     field("ujoin_ctx_report.stopped", offset_of!(ujoin_ctx_report, stopped), |s: &ujoin_ctx_report| &s.stopped);
     kind::<ujoin_division>("ujoin_division");
     kind::<ujoin_gradient_kind>("ujoin_gradient_kind");
-    kind::<ujoin_gradient_sync>("ujoin_gradient_sync");
     kind::<ujoin_comm_hook_kind>("ujoin_comm_hook_kind");
     kind::<ujoin_buffer_time>("ujoin_buffer_time");
     kind::<ujoin_ddp_options>("ujoin_ddp_options");
@@ -271,9 +252,11 @@ fn main() {
     field("ujoin_ddp_options.release_data", offset_of!(ujoin_ddp_options, release_data), |s: &ujoin_ddp_options| {
         &s.release_data
     });
-    field("ujoin_ddp_options.gradient_sync", offset_of!(ujoin_ddp_options, gradient_sync), |s: &ujoin_ddp_options| {
-        &s.gradient_sync
-    });
+    field(
+        "ujoin_ddp_options.params_released_on_ready",
+        offset_of!(ujoin_ddp_options, params_released_on_ready),
+        |s: &ujoin_ddp_options| &s.params_released_on_ready,
+    );
     field("ujoin_ddp_options.reserved", offset_of!(ujoin_ddp_options, reserved), |s: &ujoin_ddp_options| &s.reserved);
     kind::<ujoin_bucket>("ujoin_bucket");
     field("ujoin_bucket.size", offset_of!(ujoin_bucket, size), |s: &ujoin_bucket| &s.size);
@@ -758,8 +741,6 @@ fn main() {
     println!("value UJOIN_DIVISION_SAMPLES {}", UJOIN_DIVISION_SAMPLES);
     println!("value UJOIN_GRADIENT_MEAN {}", UJOIN_GRADIENT_MEAN);
     println!("value UJOIN_GRADIENT_SUM {}", UJOIN_GRADIENT_SUM);
-    println!("value UJOIN_GRADIENT_SYNC_ALL {}", UJOIN_GRADIENT_SYNC_ALL);
-    println!("value UJOIN_GRADIENT_SYNC_TO_OWNER {}", UJOIN_GRADIENT_SYNC_TO_OWNER);
     println!("value UJOIN_COMM_HOOK_ALL_REDUCE {}", UJOIN_COMM_HOOK_ALL_REDUCE);
     println!("value UJOIN_COMM_HOOK_F16 {}", UJOIN_COMM_HOOK_F16);
     println!("value UJOIN_COMM_HOOK_BF16 {}", UJOIN_COMM_HOOK_BF16);

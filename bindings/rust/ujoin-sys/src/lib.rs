@@ -39,13 +39,6 @@ pub struct ujoin_work {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// Opaque handle: memory that the ranks of a host share.
-#[repr(C)]
-pub struct ujoin_memory {
-    _data: (),
-    _marker: PhantomData<(*mut u8, PhantomPinned)>,
-}
-
 /// Opaque handle: one participant of a join context.
 #[repr(C)]
 pub struct ujoin_joinable {
@@ -393,8 +386,7 @@ pub struct ujoin_group_options {
     pub rendezvous_timeout_ms: i64,
     /// a joined rank shadows the program's own collectives, see ujoin_ctx_start
     pub shadow_collectives: i32,
-    /// that compute; default UJOIN_THREADS, else processors / local ranks; at most 1024
-    pub threads: i32,
+    pub reserved: i32,
 }
 impl ujoin_group_options {
     /// All zero, but for `size`: every field has its default.
@@ -410,7 +402,7 @@ impl ujoin_group_options {
             timeout_ms: 0,
             rendezvous_timeout_ms: 0,
             shadow_collectives: 0,
-            threads: 0,
+            reserved: 0,
         }
     }
 }
@@ -434,8 +426,7 @@ pub struct ujoin_group_info {
     pub local_size: i32,
     /// 1: work advances by itself; 0: only inside calls (fewer processors than ranks)
     pub progress: i32,
-    /// that compute in this rank, see ujoin_group_options
-    pub threads: i32,
+    pub reserved: i32,
 }
 impl ujoin_group_info {
     /// All zero, but for `size`: every field has its default.
@@ -448,35 +439,11 @@ impl ujoin_group_info {
             local_rank: 0,
             local_size: 0,
             progress: 0,
-            threads: 0,
+            reserved: 0,
         }
     }
 }
 impl Default for ujoin_group_info {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Options of ujoin_memory_create.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ujoin_memory_options {
-    pub size: usize,
-    /// 0 = host, the only one of this version
-    pub device: ujoin_device,
-    pub device_index: i32,
-    /// one copy for all ranks of a host instead of one each; the same on every rank
-    pub one_per_host: i32,
-    pub reserved: i32,
-}
-impl ujoin_memory_options {
-    /// All zero, but for `size`: every field has its default.
-    pub const fn new() -> Self {
-        Self { size: size_of::<Self>(), device: 0, device_index: 0, one_per_host: 0, reserved: 0 }
-    }
-}
-impl Default for ujoin_memory_options {
     fn default() -> Self {
         Self::new()
     }
@@ -679,15 +646,6 @@ pub const UJOIN_GRADIENT_MEAN: ujoin_gradient_kind = 1;
 /// result = sum(g) / sum(n); the one for accumulation
 pub const UJOIN_GRADIENT_SUM: ujoin_gradient_kind = 2;
 
-/// Who sums the gradients.
-pub type ujoin_gradient_sync = i32;
-
-// enum ujoin_gradient_sync_value
-/// the reducer, for every rank (default)
-pub const UJOIN_GRADIENT_SYNC_ALL: ujoin_gradient_sync = 1;
-/// zero_step, each element for the rank that owns it: the fused step
-pub const UJOIN_GRADIENT_SYNC_TO_OWNER: ujoin_gradient_sync = 2;
-
 /// Ways to reduce a bucket.
 pub type ujoin_comm_hook_kind = i32;
 
@@ -743,8 +701,9 @@ pub struct ujoin_ddp_options {
     /// once, when the memory is no longer touched, also if create fails
     pub release: ujoin_destroy_fn,
     pub release_data: *mut c_void,
-    /// see zero_create; buckets do not count with UJOIN_GRADIENT_SYNC_TO_OWNER
-    pub gradient_sync: ujoin_gradient_sync,
+    /// A parameter is not read any more once its gradient is ready: an optimizer that was made with this reducer may
+    /// update it, on every rank, before ujoin_ddp_finish. The same on every rank. See zero_create.
+    pub params_released_on_ready: i32,
     pub reserved: i32,
 }
 impl ujoin_ddp_options {
@@ -767,7 +726,7 @@ impl ujoin_ddp_options {
             idle_timeout_ms: 0,
             release: None,
             release_data: core::ptr::null_mut(),
-            gradient_sync: 0,
+            params_released_on_ready: 0,
             reserved: 0,
         }
     }
@@ -891,7 +850,7 @@ pub struct ujoin_ddp_report {
     pub samples: f64,
     /// time that reductions took, all iterations
     pub reduce_us: i64,
-    /// of that, time spent waiting in finish: the rest was hidden
+    /// of that, time spent waiting in finish, or for updates in ready: the rest was hidden
     pub exposed_us: i64,
     pub bucket_count: usize,
     /// buckets follow the order in which gradients became ready
@@ -1024,7 +983,8 @@ impl Default for ujoin_rule_args {
 }
 
 /// One update, or the first filling of the state. Runs on the thread that is in zero_step (with options.ddp in
-/// ujoin_ddp_finish), or in ujoin_ctx_finish for a rank that has joined, one parameter after the other.
+/// ujoin_ddp_finish; with params_released_on_ready also ujoin_ddp_ready), or in ujoin_ctx_finish for a rank that
+/// has joined, one parameter after the other.
 pub type ujoin_rule_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, args: *const ujoin_rule_args) -> ujoin_status>;
 
@@ -1106,7 +1066,7 @@ pub struct ujoin_zero_options {
     /// parameters move into the library's memory, side by side: see zero_param_data
     pub bucket_view: i32,
     pub reserved: i32,
-    /// overlapped or fused steps, with this reducer of the gradients: see zero_create
+    /// overlap: this reducer of the gradients makes the steps, in its iterations: see zero_create
     pub ddp: *mut ujoin_ddp,
 }
 impl ujoin_zero_options {
@@ -1449,12 +1409,6 @@ pub type ujoin_containment = i32;
 pub const UJOIN_CONTAINMENT_GROUP: ujoin_containment = 1;
 /// a helper process outlives this one and ends all, also if this one is killed
 pub const UJOIN_CONTAINMENT_WARDEN: ujoin_containment = 2;
-/// the same, and all are in a cgroup (version 2) of their own, which is killed as one: not even programs that
-/// fork without end escape. Below the cgroup of this process, which has to be allowed to make one (delegation, or
-/// root)
-pub const UJOIN_CONTAINMENT_CGROUP: ujoin_containment = 3;
-/// a cgroup where one can be made, else a warden; for forked workers the group
-pub const UJOIN_CONTAINMENT_BEST: ujoin_containment = 4;
 
 /// What happens when the console is slower than the workers; files always get everything.
 pub type ujoin_console_policy = i32;
@@ -1619,27 +1573,6 @@ impl Default for ujoin_pctx_spec {
     }
 }
 
-/// A descriptor that a worker inherits.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ujoin_worker_fd {
-    /// open in this process when pctx_start is called; may be given to several workers, and stays open here
-    pub from: i32,
-    /// its number in the worker: 3 or more, below the limit for open files; -1 = the same as `from`
-    pub to: i32,
-}
-impl ujoin_worker_fd {
-    /// All zero: every field has its default.
-    pub const fn new() -> Self {
-        Self { from: 0, to: 0 }
-    }
-}
-impl Default for ujoin_worker_fd {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// What one worker has of its own; a zero field leaves the job's.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -1674,10 +1607,6 @@ pub struct ujoin_worker {
     pub umask_set: i32,
     pub umask: i32,
     pub reserved: i32,
-    /// descriptors of this process for the worker, at most 64; every other one is closed in it
-    pub fds: *const ujoin_worker_fd,
-    /// counts if fds is not NULL
-    pub fd_count: usize,
 }
 impl ujoin_worker {
     /// All zero, but for `size`: every field has its default.
@@ -1703,8 +1632,6 @@ impl ujoin_worker {
             umask_set: 0,
             umask: 0,
             reserved: 0,
-            fds: core::ptr::null(),
-            fd_count: 0,
         }
     }
 }
@@ -1748,7 +1675,7 @@ pub struct ujoin_worker_result {
     pub failed: i32,
     /// ended because of another's failure, or on request: a victim, not a cause
     pub stopped: i32,
-    /// in force; before the start as asked for
+    /// in force
     pub containment: ujoin_containment,
     /// CLOCK_REALTIME
     pub start_ns: i64,
@@ -2013,11 +1940,7 @@ unsafe extern "C" {
     /// UJOIN_E_INVALID: a variable or option is wrong (named). UJOIN_E_TIMEOUT: the text names the ranks that came.
     /// UJOIN_E_MISMATCH: ranks differ in size, backend or options. UJOIN_E_UNSUPPORTED: who could not use the
     /// backend, and why. env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ujoin-run sets them. The group
-    /// keeps `store` alive. threads: what a step of an optimizer computes over many elements is shared by the calling
-    /// thread and threads that the group makes when they are first needed; they sleep in between, block all signals,
-    /// and end with the group. Results do not depend on the number, which may differ between ranks. By default it is
-    /// the rank's share of the processors that affinity mask and cgroup quota leave this process. Rules and hooks of
-    /// the program's own run on the calling thread.
+    /// keeps `store` alive.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_group_create(options: *const ujoin_group_options, out: *mut *mut ujoin_group) -> ujoin_status;
@@ -2032,8 +1955,7 @@ unsafe extern "C" {
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_group_size(group: *const ujoin_group) -> i32;
 
-    /// Fills a struct (set its size) with what was agreed: backend, ranks of this host, progress; and with this
-    /// rank's threads.
+    /// Fills a struct (set its size) with what was agreed: backend, ranks of this host, progress.
     ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_group_get_info(group: *const ujoin_group, out: *mut ujoin_group_info) -> ujoin_status;
@@ -2137,37 +2059,6 @@ unsafe extern "C" {
     ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_destroy(work: *mut ujoin_work);
-
-    /// Memory that the ranks of a host share: aligned to 4 KiB, zeroed, reserved now (UJOIN_E_NO_MEMORY instead of a
-    /// bus error later), and gone with its ranks, however they end. Each rank has its own, of its own size; with
-    /// one_per_host all see the same bytes and must give the same size (UJOIN_E_MISMATCH). An optimizer whose
-    /// parameters and gradients all lie in such memory of its group, on every rank, needs no copies for a fused step
-    /// (UJOIN_GRADIENT_SYNC_TO_OWNER) and writes parameters once where they are shared. If it fails on one rank it
-    /// fails on all, with that rank's error. UJOIN_E_INVALID: bytes is 0, or more than memory can hold.
-    /// UJOIN_E_UNSUPPORTED: a device.
-    ///
-    /// `@collective` `@blocking` since 0.1
-    pub fn ujoin_memory_create(
-        group: *mut ujoin_group,
-        bytes: usize,
-        options: *const ujoin_memory_options,
-        out: *mut *mut ujoin_memory,
-    ) -> ujoin_status;
-
-    /// The address of the memory in this process. Valid until the handle is destroyed.
-    ///
-    /// `@local` `@anythread` since 0.1
-    pub fn ujoin_memory_data(memory: *const ujoin_memory) -> *mut c_void;
-
-    /// Its size in bytes, as it was asked for.
-    ///
-    /// `@local` `@anythread` since 0.1
-    pub fn ujoin_memory_size(memory: *const ujoin_memory) -> usize;
-
-    /// Drops the handle. The pages go when no optimizer and no peer uses them any more.
-    ///
-    /// `@local` `@anythread` since 0.1
-    pub fn ujoin_memory_destroy(memory: *mut ujoin_memory);
 
     /// Makes a joinable: something with collectives in each round, which a joined rank must shadow (metrics,
     /// synchronised statistics, a second model). It calls ujoin_joinable_notify before its collectives. Hooks run on
@@ -2294,27 +2185,28 @@ unsafe extern "C" {
     /// not even read): notifies the join context and copies the buffers of the lowest rank that has not joined to
     /// all. While sync is off (ujoin_ddp_set_sync) it only counts: samples add up until the iteration that
     /// synchronises. Runs buffer hooks. UJOIN_E_STATE: the last iteration is not finished (parameters without
-    /// gradient are listed); with UJOIN_GRADIENT_SYNC_TO_OWNER, no optimizer was made with the reducer.
-    /// UJOIN_E_EXHAUSTED.
+    /// gradient are listed). UJOIN_E_EXHAUSTED.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_forward(ddp: *mut ujoin_ddp, samples: f64) -> ujoin_status;
 
     /// Gradient `index` is complete; its bucket is reduced when it is full. Any order; different gradients from
-    /// several threads at once. Runs comm hooks, one at a time. Without effect for an ignored parameter.
-    /// UJOIN_E_STATE: ready twice, outside of an iteration, or a parameter that a static graph did not use in its
-    /// first one.
+    /// several threads at once. Runs comm hooks, one at a time. With params_released_on_ready it also makes the
+    /// updates that are due (see zero_create): the call that fills a bucket waits until every rank has reduced the
+    /// one before, and runs a rule of the program's. Without effect for an ignored parameter. UJOIN_E_STATE: ready
+    /// twice, outside of an iteration, or a parameter that a static graph did not use in its first one. An error in a
+    /// hook or an update ends the iteration: no memory is in use any more, and ujoin_ddp_finish, or another call of
+    /// this, returns it again.
     ///
-    /// `@local` `@anythread` since 0.1
+    /// `@local` `@blocking` `@anythread` since 0.1
     pub fn ujoin_ddp_ready(ddp: *mut ujoin_ddp, index: usize) -> ujoin_status;
 
     /// Ends an iteration: waits for the reductions; gradients then hold the divided sum on every rank, also on joined
     /// ones. With find_unused or static_graph a gradient that no rank used since the last synchronised iteration is
     /// left alone, one that others used counts as zeros here. Without sync nothing is reduced. Runs comm and buffer
     /// hooks, and the step of an optimizer that was made with this reducer (ujoin_zero_options.ddp), whose errors it
-    /// returns. With UJOIN_GRADIENT_SYNC_TO_OWNER gradients are left as they are, and zero_step comes next.
-    /// UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks disagree
-    /// on how many iterations they accumulated, or on hooks.
+    /// returns. UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks
+    /// disagree on how many iterations they accumulated, or on hooks.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_finish(ddp: *mut ujoin_ddp) -> ujoin_status;
@@ -2326,11 +2218,12 @@ unsafe extern "C" {
     pub fn ujoin_ddp_set_sync(ddp: *mut ujoin_ddp, enabled: i32) -> ujoin_status;
 
     /// Chooses how buckets are reduced; once, before the first iteration (else UJOIN_E_STATE), the same on every
-    /// rank; not with UJOIN_GRADIENT_SYNC_TO_OWNER (UJOIN_E_STATE), which has no buckets. The hook's functions run on
-    /// the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows, ujoin_ctx_finish: `start` in the order of
-    /// the buckets, then `then` bucket by bucket. The result is what they leave in the bucket: dividing is theirs.
-    /// With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's share, n g / sum(n), and its divisor is 1 (0:
-    /// no rank has a sample). A failing hook aborts the group. The hook is owned from this call on.
+    /// rank. The hook's functions run on the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows,
+    /// ujoin_ctx_finish: `start` in the order of the buckets, then `then` bucket by bucket (with
+    /// params_released_on_ready that of a bucket right behind the next `start`). The result is what they leave in the
+    /// bucket: dividing is theirs. With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's share, n g /
+    /// sum(n), and its divisor is 1 (0: no rank has a sample). A failing hook aborts the group. The hook is owned
+    /// from this call on.
     ///
     /// `@local` since 0.1
     pub fn ujoin_ddp_set_comm_hook(ddp: *mut ujoin_ddp, hook: *const ujoin_comm_hook) -> ujoin_status;
@@ -2377,25 +2270,22 @@ unsafe extern "C" {
     /// UJOIN_PARTITION_ELEMENTS with a rule that needs whole parameters. UJOIN_E_MISMATCH: ranks differ. With
     /// UJOIN_DEBUG=detail each step compares the parameters' values on all ranks before it begins. With options.ddp
     /// the steps are part of the reducer's iterations: ujoin_ddp_finish updates the parameters of each bucket when it
-    /// is reduced, while later ones still are, and shares them while the next ones are updated. Every synchronised
-    /// iteration makes one step, the first included, with the bits of a finish and a zero_step after it; also for a
-    /// rank that has joined, where the context has the reducer (the optimizer may be in it too). Who owns what does
-    /// not depend on buckets. Parameters are not written before finish. Each one that is trained must have the name,
-    /// the number of elements and the gradient of one of the reducer's (UJOIN_E_INVALID, also later from
-    /// zero_set_gradient, zero_set_frozen and zero_add_param_group); the group is the reducer's. One optimizer for a
-    /// reducer, made and destroyed between iterations (UJOIN_E_STATE). What must see all gradients before the first
-    /// update is not possible: zero_step and zero_clip_grad_norm, hence closures, clipping, loss scales and skipped
-    /// steps, are UJOIN_E_STATE. An error in an update or in what follows it breaks the optimizer as one of zero_step
-    /// does, and is that of ujoin_ddp_finish. Destroyed, it leaves a reducer that only reduces. With options.ddp of
-    /// UJOIN_GRADIENT_SYNC_TO_OWNER the steps are fused: ujoin_ddp_finish ends an iteration without reducing, and
-    /// zero_step, once after it, sums each gradient at the rank that owns the element, divides, updates and shares,
-    /// piece by piece in the cache, with the bits of a reducer that reduces for all and a zero_step after it.
-    /// Gradients stay each rank's own, with this exception: where all must be seen before the first update, or a
-    /// whole one at once (a scaler, max_norm, skip_nonfinite, LAMB, rules of the program's own), the average is left
-    /// in the owner's gradients. What is said above of names, gradients, groups and of one optimizer for a reducer
-    /// holds here too; of the shadows, each object makes its own, so a join context has both or none.
-    /// zero_clip_grad_norm is UJOIN_E_STATE: give max_norm to zero_step. So is zero_step where no iteration with sync
-    /// has been finished since the last step.
+    /// is reduced, while later ones still are, and shares them while the next ones are updated. Where the reducer has
+    /// params_released_on_ready, that begins in ujoin_ddp_ready: as soon as the reduction of a bucket is in flight,
+    /// the one before it is waited for, updated and shared, while the next gradients are computed; the last one is
+    /// left to finish. With find_unused, and in the first iteration of a static graph, all are, as which parameters
+    /// are used is not known before. Between the first update and finish, zero_ functions that change, save, load or
+    /// gather anything are UJOIN_E_STATE. Every synchronised iteration makes one step, the first included, with the
+    /// bits of a finish and a zero_step after it; also for a rank that has joined, where the context has the reducer
+    /// (the optimizer may be in it too). Who owns what does not depend on buckets. Without that option parameters are
+    /// not written before finish. Each one that is trained must have the name, the number of elements and the
+    /// gradient of one of the reducer's (UJOIN_E_INVALID, also later from zero_set_gradient, zero_set_frozen and
+    /// zero_add_param_group); the group is the reducer's. One optimizer for a reducer, made and destroyed between
+    /// iterations (UJOIN_E_STATE). What must see all gradients before the first update is not possible: zero_step and
+    /// zero_clip_grad_norm, hence closures, clipping, loss scales and skipped steps, are UJOIN_E_STATE. An error in
+    /// an update or in what follows it breaks the optimizer as one of zero_step does, and is that of
+    /// ujoin_ddp_finish, or of the ujoin_ddp_ready that met it; a rule of the program's that fails is told by finish,
+    /// on every rank. Destroyed, it leaves a reducer that only reduces.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_create(
@@ -2415,11 +2305,11 @@ unsafe extern "C" {
 
     /// One step: runs the closure, notifies the join context, each rank updates its shard, all get the new
     /// parameters. Parameters that are frozen or without gradient are skipped and keep their step count. Only the
-    /// owner's gradients are read, and none is written (of a fused step see zero_create). UJOIN_SKIPPED: a gradient
-    /// is not finite, and no parameter or state was changed, on every rank (a scaler was lowered). UJOIN_E_MISMATCH:
-    /// ranks differ in hyper-parameters or options. UJOIN_E_CALLBACK: the program's rule failed. A joined rank adapts
-    /// the scaler that it gave to its last step. A failure in the middle makes the object broken: step and save
-    /// refuse (UJOIN_E_STATE) until parameters and state are loaded anew.
+    /// owner's gradients are read, and none is written. UJOIN_SKIPPED: a gradient is not finite, and nothing was
+    /// changed, on every rank (a scaler was lowered). UJOIN_E_MISMATCH: ranks differ in hyper-parameters or options.
+    /// UJOIN_E_CALLBACK: the program's rule failed. A joined rank adapts the scaler that it gave to its last step. A
+    /// failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state
+    /// are loaded anew.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_step(zero: *mut ujoin_zero, options: *const ujoin_step_options) -> ujoin_status;
@@ -2642,19 +2532,17 @@ unsafe extern "C" {
     /// `@local` since 0.1
     pub fn pctx_set_env(pctx: *mut ujoin_pctx, rank: i32, name: *const c_char, value: *const c_char) -> ujoin_status;
 
-    /// Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits, descriptors or
-    /// redirections of its own. Copied (descriptors by number). Before pctx_start. UJOIN_E_INVALID: two descriptors
-    /// for one number, a number below 3, or a value that is not known.
+    /// Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits or redirections of
+    /// its own. Copied. Before pctx_start.
     ///
     /// `@local` since 0.1
     pub fn pctx_set_worker(pctx: *mut ujoin_pctx, rank: i32, worker: *const ujoin_worker) -> ujoin_status;
 
     /// Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those
-    /// started before it are gone; or why no cgroup can be made (UJOIN_CONTAINMENT_CGROUP). UJOIN_E_STATE: started
-    /// before; or this is a worker that has not passed pctx_worker_main. UJOIN_E_INVALID: workers without a program
-    /// are named, and descriptors that are not open (ujoin_worker.fds): nothing has been started. Where a log
-    /// directory is in use, workers find TORCHELASTIC_ERROR_FILE set. Installs no signal handler and waits for no
-    /// other child of this process.
+    /// started before it are gone. UJOIN_E_STATE: started before; or this is a worker that has not passed
+    /// pctx_worker_main. UJOIN_E_INVALID: workers without a program are named. Where a log directory is in use,
+    /// workers find TORCHELASTIC_ERROR_FILE set. Installs no signal handler and waits for no other child of this
+    /// process.
     ///
     /// `@local` `@blocking` since 0.1
     pub fn pctx_start(pctx: *mut ujoin_pctx) -> ujoin_status;

@@ -104,6 +104,14 @@ impl DdpBuilder<'_> {
         self
     }
 
+    /// A parameter is not read any more once its gradient is ready: an optimizer that was made with this reducer then
+    /// updates it, on every rank, while later gradients are still computed. From `ready` to the end of the iteration its
+    /// values are the library's.
+    pub fn params_released_on_ready(mut self) -> Self {
+        self.options.params_released_on_ready = 1;
+        self
+    }
+
     /// Default: [`Division::Initial`].
     pub fn division(mut self, division: Division) -> Self {
         self.options.division = division as i32;
@@ -163,7 +171,8 @@ impl DdpBuilder<'_> {
             return Err(Error::new(ErrorKind::State, text));
         }
         let may_lack = self.options.find_unused != 0 || self.options.static_graph != 0;
-        let memory = Arc::new(Borrowed::new(self.sets, self.buffers, may_lack));
+        let releases = self.options.params_released_on_ready != 0;
+        let memory = Arc::new(Borrowed::new(self.sets, self.buffers, may_lack, releases));
         let params: Vec<_> = memory.sets.iter().flat_map(|set| set.to_c(For::Ddp)).collect();
         let buffers: Vec<_> = memory.buffers.iter().flat_map(|set| set.buffers_to_c()).collect();
         let options = sys::ujoin_ddp_options {
@@ -196,6 +205,8 @@ pub(crate) struct Borrowed {
     reduced: usize,
     /// Those that are not ready at the end of an iteration are unused.
     may_lack: bool,
+    /// Values are lent with their gradients.
+    releases: bool,
     iterating: AtomicBool,
     /// Of the optimizer that it steps.
     stepped: Mutex<Weak<zero::Borrowed>>,
@@ -210,7 +221,7 @@ impl Drop for Borrowed {
 }
 
 impl Borrowed {
-    fn new(sets: Vec<Arc<ParamSet>>, buffers: Vec<Arc<ParamSet>>, may_lack: bool) -> Self {
+    fn new(sets: Vec<Arc<ParamSet>>, buffers: Vec<Arc<ParamSet>>, may_lack: bool, releases: bool) -> Self {
         let of_set = |(s, set): (usize, &Arc<ParamSet>)| (0..set.len()).map(move |i| (s, i, AtomicBool::new(false)));
         let places: Vec<(usize, usize, AtomicBool)> = sets.iter().enumerate().flat_map(of_set).collect();
         let reduced = places.iter().filter(|(set, place, _)| sets[*set].is_reduced(*place)).count();
@@ -218,7 +229,7 @@ impl Borrowed {
         sets.iter().for_each(|set| set.pin());
         let (lent, iterating) = (AtomicUsize::new(0), AtomicBool::new(false));
         let stepped = Mutex::default();
-        Self { sets, buffers, places, lent, reduced, may_lack, iterating, stepped, _keepers }
+        Self { sets, buffers, places, lent, reduced, may_lack, releases, iterating, stepped, _keepers }
     }
 
     /// Lends a gradient; false if it is lent already or there is none, which the library has its own words for.
@@ -230,6 +241,12 @@ impl Borrowed {
             return Ok(false);
         }
         self.sets[*set].lend_gradient(*place)?;
+        if self.releases {
+            if let Err(error) = self.sets[*set].lend_value(*place) {
+                self.sets[*set].take_back_gradient(*place);
+                return Err(error);
+            }
+        }
         lent.store(true, Ordering::Release);
         self.lent.fetch_add(1, Ordering::AcqRel);
         Ok(true)
@@ -240,6 +257,9 @@ impl Borrowed {
         if lent.swap(false, Ordering::AcqRel) {
             self.lent.fetch_sub(1, Ordering::AcqRel);
             self.sets[*set].take_back_gradient(*place);
+            if self.releases {
+                self.sets[*set].take_back_value(*place);
+            }
         }
     }
 
@@ -270,7 +290,16 @@ impl Borrowed {
         self.sets.iter().chain(&self.buffers).chain(self.stepped().iter()).cloned().collect()
     }
 
-    /// Whose values the end of an iteration may write.
+    /// Whose values the end of an iteration may write, of those that are not lent with their gradients.
+    fn written_at_the_end(&self) -> Arc<[Arc<ParamSet>]> {
+        if self.releases {
+            [].into()
+        } else {
+            self.stepped()
+        }
+    }
+
+    /// Of the optimizer that it steps.
     fn stepped(&self) -> Arc<[Arc<ParamSet>]> {
         let optimizer = self.stepped.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         optimizer.map_or_else(|| [].into(), |optimizer| optimizer.sets())
@@ -353,7 +382,9 @@ impl Ddp {
         Ok(begun)
     }
 
-    /// Gradient `index` is complete, and the library's until the iteration ends.
+    /// Gradient `index` is complete, and the library's until the iteration ends. With
+    /// [`params_released_on_ready`](DdpBuilder::params_released_on_ready) so are the values of the parameter, and updates that
+    /// are due are made here, which waits for the other ranks; an error in one ends the iteration.
     pub fn ready(&self, index: usize) -> Result<()> {
         ReadyCaller { ddp: self.handle.shared(), memory: &self.memory }.ready(index)
     }
@@ -363,7 +394,7 @@ impl Ddp {
     /// A panic in the program's hook or rule goes on here.
     pub fn finish(&self) -> Result<()> {
         let (call, hold) = (self.handle.enter()?, Hold::take(&self.memory.buffers)?);
-        let values = HoldValues::take(&self.memory.stepped())?;
+        let values = HoldValues::take(&self.memory.written_at_the_end())?;
         let all_ready = self.memory.all_lent();
         let newly = self.memory.lend_rest()?;
         // SAFETY: one call at a time; buffers, gradients and what an optimizer updates are the library's meanwhile.

@@ -441,20 +441,31 @@ impl ParamSet {
         }
     }
 
+    /// Lends the values of a parameter until `take_back_value`.
+    pub(crate) fn lend_value(&self, index: usize) -> Result<()> {
+        self.lease(&self.tensors[index].value, Use::Lend).map_err(|why| {
+            let text = format!("parameter {:?} cannot be updated: {why}", self.tensors[index].name);
+            Error::new(ErrorKind::State, text)
+        })
+    }
+
+    pub(crate) fn take_back_value(&self, index: usize) {
+        self.release(&self.tensors[index].value, Use::Lend);
+    }
+
     /// Lends the values of all parameters until `take_back_values`.
     pub(crate) fn lend_values(&self) -> Result<()> {
-        for (index, tensor) in self.tensors.iter().enumerate() {
-            if let Err(why) = self.lease(&tensor.value, Use::Lend) {
-                self.tensors[..index].iter().for_each(|t| self.release(&t.value, Use::Lend));
-                let text = format!("parameter {:?} cannot be updated: {why}", tensor.name);
-                return Err(Error::new(ErrorKind::State, text));
+        for index in 0..self.len() {
+            if let Err(error) = self.lend_value(index) {
+                (0..index).for_each(|taken| self.take_back_value(taken));
+                return Err(error);
             }
         }
         Ok(())
     }
 
     pub(crate) fn take_back_values(&self) {
-        self.tensors.iter().for_each(|tensor| self.release(&tensor.value, Use::Lend));
+        (0..self.len()).for_each(|index| self.take_back_value(index));
     }
 
     fn take_all(&self) -> Result<()> {

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+// No exception crosses the boundary, and none ends the process: memory that runs out at each allocation in turn, callbacks
+// that throw, and peers that die under operations in flight.
+#include "harness/overlap_kit.hpp"
+#include "harness/temp_dir.hpp"
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <new>
+#include <stdexcept>
+#include <unistd.h>
+
+using namespace harness;
+
+namespace {
+
+/// Allocations of this thread until memory runs out; below 0: it does not.
+thread_local int64_t t_left = -1;
+thread_local bool t_only_once = false;
+thread_local bool t_ran_out = false;
+
+void *allocate(size_t bytes, size_t alignment) {
+    if (t_left >= 0 && t_left-- == 0) {
+        t_ran_out = true;
+        t_left = t_only_once ? -1 : 0;
+        throw std::bad_alloc();
+    }
+    void *memory = nullptr;
+    if (::posix_memalign(&memory, std::max(alignment, sizeof(void *)), bytes) != 0) throw std::bad_alloc();
+    return memory;
+}
+
+} // namespace
+
+void *operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
+void *operator new[](size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
+void *operator new(size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<size_t>(alignment)); }
+void operator delete(void *memory) noexcept { std::free(memory); }
+void operator delete(void *memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void *memory) noexcept { std::free(memory); }
+void operator delete[](void *memory, size_t) noexcept { std::free(memory); }
+void operator delete(void *memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void *memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace {
+
+/// Memory runs out within its calls; what is between them is the test's.
+class Shortage {
+  public:
+    Shortage(int64_t at, bool only_once) : left_(at), only_once_(only_once) {}
+
+    /// False: the call failed, for want of memory and with a text that says so.
+    template <class Call> bool ok(Call &&call) {
+        if (over_) return false;
+        t_left = left_;
+        t_only_once = only_once_;
+        t_ran_out = false;
+        const ujoin_status status = call();
+        left_ = t_left;
+        t_left = -1;
+        if (!t_ran_out) {
+            EXPECT_GE(status, 0) << ujoin_last_error();
+            return true;
+        }
+        over_ = true;
+        if (status >= 0) return true; // it did without
+        EXPECT_EQ(status, UJOIN_E_NO_MEMORY) << ujoin_status_name(status) << ": " << ujoin_last_error();
+        EXPECT_NE(std::string(ujoin_last_error()).find("out of memory"), std::string::npos) << ujoin_last_error();
+        return false;
+    }
+    bool over() const { return over_; }
+
+  private:
+    int64_t left_;
+    bool only_once_;
+    bool over_ = false;
+};
+
+/// Runs out of memory at the first allocation, at the second, ..., once or for good, until the body has enough.
+void at_each_allocation(const std::function<void(Shortage &)> &body) {
+    for (const bool only_once : {true, false})
+        for (int64_t at = 0;; at++) {
+            Shortage shortage(at, only_once);
+            body(shortage);
+            if (testing::Test::HasFailure()) FAIL() << "allocation " << at << (only_once ? ", once" : ", for good");
+            if (shortage.over()) continue;
+            EXPECT_GT(at, 0);
+            break;
+        }
+}
+
+ddp_kit::GroupPtr alone() {
+    ujoin_group_options options{};
+    options.size = sizeof options;
+    options.backend = "self";
+    options.world_size = 1;
+    ujoin_group *group = nullptr;
+    harness::ok(ujoin_group_create(&options, &group));
+    return ddp_kit::GroupPtr(group);
+}
+
+TEST(NoException, ERRORS_04_memory_runs_out_in_groups_and_operations) {
+    at_each_allocation([](Shortage &memory) {
+        ujoin_group_options options{};
+        options.size = sizeof options;
+        options.backend = "self";
+        options.world_size = 1;
+        ujoin_group *group = nullptr;
+        ujoin_group_info info{};
+        info.size = sizeof info;
+        float values[64] = {};
+        const ujoin_buffer to{values, 64, UJOIN_F32, 0, 0, 0};
+        float sent[64] = {};
+        const ujoin_const_buffer from{sent, 64, UJOIN_F32, 0, 0, 0};
+        ujoin_work *work = nullptr;
+        if (memory.ok([&] { return ujoin_group_create(&options, &group); })) {
+            memory.ok([&] { return ujoin_group_get_info(group, &info); });
+            memory.ok([&] { return ujoin_all_reduce(group, nullptr, &to, UJOIN_SUM, nullptr, nullptr); });
+            memory.ok([&] { return ujoin_broadcast(group, &to, 0, nullptr, nullptr); });
+            memory.ok([&] { return ujoin_all_gather(group, nullptr, &to, nullptr, nullptr); });
+            memory.ok([&] { return ujoin_reduce_scatter(group, &from, &to, UJOIN_SUM, nullptr, nullptr); });
+            memory.ok([&] { return ujoin_barrier(group, nullptr); });
+            if (memory.ok([&] { return ujoin_all_reduce(group, nullptr, &to, UJOIN_SUM, nullptr, &work); })) {
+                memory.ok([&] { return ujoin_work_wait(work, -1); });
+                memory.ok([&] { return ujoin_work_test(work); });
+            }
+            ujoin_work_destroy(work);
+            memory.ok([&] { return ujoin_group_close(group, -1); });
+        }
+        ujoin_group_destroy(group);
+    });
+}
+
+TEST(NoException, ERRORS_04_memory_runs_out_in_stores) {
+    const TempDir dir;
+    for (const std::string &kind : {std::string("memory://"), "file://" + dir.path() + "/"})
+        at_each_allocation([&](Shortage &memory) {
+            const std::string url = kind + unique("short"); // a new one each time: a file grows
+            ujoin_store *store = nullptr;
+            ujoin_store *view = nullptr;
+            const char *keys[] = {"key"};
+            char data[8];
+            size_t size = 0;
+            int64_t count = 0;
+            memory.ok([&] { return ujoin_store_create(url.c_str(), nullptr, &store); });
+            memory.ok([&] { return ujoin_store_prefix(store, "of", &view); });
+            memory.ok([&] { return ujoin_store_set(view, "key", "value", 5); });
+            memory.ok([&] { return ujoin_store_get(view, "key", 0, data, sizeof data, &size); });
+            memory.ok([&] { return ujoin_store_add(store, "count", 1, &count); });
+            memory.ok([&] { return ujoin_store_wait(view, keys, 1, 0); });
+            ujoin_store_destroy(view);
+            ujoin_store_destroy(store);
+        });
+}
+
+TEST(NoException, ERRORS_04_memory_runs_out_in_join_contexts) {
+    const ddp_kit::GroupPtr group = alone();
+    at_each_allocation([&](Shortage &memory) {
+        ujoin_hooks hooks{};
+        hooks.size = sizeof hooks;
+        hooks.main_hook = [](void *, const ujoin_hook_args *) { return ujoin_status{UJOIN_OK}; };
+        ujoin_joinable *joinable = nullptr;
+        ujoin_ctx *ctx = nullptr;
+        ujoin_ctx_report report{};
+        report.size = sizeof report;
+        memory.ok([&] { return ujoin_joinable_create(group.get(), &hooks, &joinable); });
+        memory.ok([&] { return ujoin_ctx_create(&joinable, 1, nullptr, &ctx); });
+        if (memory.ok([&] { return ujoin_ctx_start(ctx); })) {
+            memory.ok([&] { return ujoin_joinable_notify(joinable, nullptr); });
+            memory.ok([&] { return ujoin_ctx_finish(ctx); });
+            memory.ok([&] { return ujoin_ctx_get_report(ctx, &report); });
+        }
+        ujoin_ctx_destroy(ctx);
+        ujoin_joinable_destroy(joinable);
+    });
+}
+
+/// A group of its own: a failure within an iteration ends it.
+void train(Shortage &memory, bool overlap) {
+    const ddp_kit::GroupPtr group = alone();
+    Tensors x({30, 7, 3});
+    const std::vector<ujoin_param> params = x.params();
+    ujoin_ddp_options options = ddp_kit::ddp_options();
+    options.bucket_bytes = 1;
+    options.params_released_on_ready = overlap ? 1 : 0;
+    ujoin_ddp *ddp = nullptr;
+    ujoin_zero *zero = nullptr;
+    ujoin_state *state = nullptr;
+    const auto create_zero = [&] {
+        ujoin_zero_options with{};
+        with.size = sizeof with;
+        with.ddp = overlap ? ddp : nullptr;
+        return zero_create(group.get(), UJOIN_OPTIMIZER_ADAM, params.data(), 2, &with, &zero);
+    };
+    if (memory.ok([&] { return ujoin_ddp_create(group.get(), params.data(), 3, &options, &ddp); }) &&
+        memory.ok(create_zero)) {
+        memory.ok([&] { return zero_set_hyper(zero, -1, "lr", 0.5); });
+        memory.ok([&] { return zero_add_param_group(zero, &params[2], 1, nullptr, 0); });
+        for (int t = 0; t < 2; t++) {
+            if (!memory.ok([&] { return ujoin_ddp_forward(ddp, 1); })) break;
+            for (size_t p = 3; p-- > 0;) memory.ok([&] { return ujoin_ddp_ready(ddp, p); });
+            memory.ok([&] { return ujoin_ddp_finish(ddp); });
+            if (!overlap) memory.ok([&] { return zero_step(zero, nullptr); });
+        }
+        memory.ok([&] { return zero_consolidate_state_dict(zero, 0); });
+        if (memory.ok([&] { return zero_state_dict(zero, &state); }))
+            memory.ok([&] { return zero_load_state_dict(zero, state); });
+    }
+    ujoin_state_destroy(state);
+    zero_destroy(zero);
+    ujoin_ddp_destroy(ddp);
+}
+
+TEST(NoException, ERRORS_04_memory_runs_out_in_reducers_and_optimizers) {
+    for (const bool overlap : {false, true}) at_each_allocation([&](Shortage &memory) { train(memory, overlap); });
+}
+
+TEST(NoException, ERRORS_04_memory_runs_out_in_lists) {
+    at_each_allocation([](Shortage &memory) {
+        ujoin_state *state = nullptr;
+        memory.ok([&] { return ujoin_state_create(&state); });
+        ujoin_item item{};
+        item.size = sizeof item;
+        item.key = "a name that is too long to be kept within a string";
+        item.kind = UJOIN_ITEM_BYTES;
+        item.data = "abc";
+        item.bytes = 3;
+        memory.ok([&] { return ujoin_state_set(state, &item); });
+        memory.ok([&] { return ujoin_state_get(state, 0, &item); });
+        memory.ok([&] { return ujoin_state_find(state, "a name that is too long to be kept within a string", &item); });
+        ujoin_state_destroy(state);
+    });
+}
+
+/// One rank of two runs out of memory within an operation in flight or a call: the other is told, and does not wait.
+TEST(NoException, ERRORS_04_a_rank_without_memory_is_not_waited_for) {
+    for (const int64_t at : {0, 1, 2, 5})
+        harness::on_ranks("local", 2, [&](ujoin_group *group, int rank) {
+            Trainer a(group, released());
+            a.iterate(0);
+            ok(ujoin_ddp_forward(a.ddp(), 1));
+            ujoin_status status = UJOIN_OK;
+            for (size_t p = a.size(); p-- > 0 && status == UJOIN_OK;) {
+                t_only_once = false;
+                if (rank == 1 && p == 2) t_left = at;
+                status = ujoin_ddp_ready(a.ddp(), p);
+                t_left = -1;
+            }
+            if (status == UJOIN_OK) status = ujoin_ddp_finish(a.ddp());
+            if (rank == 1) {
+                EXPECT_EQ(status, UJOIN_E_NO_MEMORY) << at << ujoin_last_error();
+            } else {
+                EXPECT_EQ(status, UJOIN_E_ABORTED) << at << ujoin_last_error();
+                EXPECT_NE(std::string(ujoin_last_error()).find("out of memory"), std::string::npos) << ujoin_last_error();
+            }
+        });
+}
+
+// ------------------------------------------------------------------------------------------------ callbacks that throw
+
+struct NoStandardOne {};
+
+/// As a callback of the program: throws what the test wants.
+ujoin_status throw_it(void *data) {
+    if (*static_cast<bool *>(data)) throw std::runtime_error("boom");
+    throw NoStandardOne();
+}
+
+void expect_thrown(ujoin_status status, bool standard) {
+    EXPECT_EQ(status, UJOIN_E_CALLBACK) << ujoin_last_error();
+    const std::string text = ujoin_last_error();
+    EXPECT_NE(text.find(standard ? "std::runtime_error: boom" : "NoStandardOne"), std::string::npos) << text;
+}
+
+class NoExceptionOf : public testing::TestWithParam<bool> {
+  protected:
+    bool standard_ = GetParam();
+    ddp_kit::GroupPtr group_ = alone();
+};
+INSTANTIATE_TEST_SUITE_P(What, NoExceptionOf, testing::Bool(),
+                         [](const auto &of) { return of.param ? "standard" : "other"; });
+
+TEST_P(NoExceptionOf, ERRORS_04_a_closure) {
+    Tensors x({3});
+    const Optimizer optimizer(group_.get(), UJOIN_OPTIMIZER_SGD, x, {});
+    ujoin_step_options options{};
+    options.size = sizeof options;
+    options.closure = throw_it;
+    options.closure_data = &standard_;
+    expect_thrown(zero_step(optimizer.get(), &options), standard_);
+    optimizer.step(); // nothing was changed, nothing is broken
+}
+
+TEST_P(NoExceptionOf, ERRORS_04_a_rule) {
+    ujoin_rule rule{};
+    rule.size = sizeof rule;
+    rule.name = "throws";
+    rule.step = [](void *data, const ujoin_rule_args *) { return throw_it(data); };
+    rule.user_data = &standard_;
+    for (const bool overlap : {false, true}) {
+        Recipe recipe = released();
+        recipe.overlap = overlap;
+        recipe.rule = UJOIN_OPTIMIZER_CUSTOM;
+        recipe.custom = &rule;
+        Trainer trainer(group_.get(), recipe);
+        ok(ujoin_ddp_forward(trainer.ddp(), 1));
+        trainer.backward(0);
+        const ujoin_status status = ujoin_ddp_finish(trainer.ddp());
+        expect_thrown(overlap ? status : zero_step(trainer.zero(), nullptr), standard_);
+    }
+}
+
+TEST_P(NoExceptionOf, ERRORS_04_hooks_of_a_reducer) {
+    for (const bool later : {false, true}) {
+        const ddp_kit::GroupPtr group = alone();
+        Trainer trainer(group.get(), apart(Recipe{}));
+        ujoin_comm_hook hook{};
+        hook.size = sizeof hook;
+        hook.start =
+            later
+                ? [](void *, const ujoin_bucket *bucket,
+                     ujoin_work **
+                         out) { return ujoin_all_reduce(bucket->group, nullptr, &bucket->buffer, UJOIN_SUM, nullptr, out); }
+                : [](void *data, const ujoin_bucket *, ujoin_work **) { return throw_it(data); };
+        hook.then = [](void *data, const ujoin_bucket *, ujoin_work **) { return throw_it(data); };
+        hook.user_data = &standard_;
+        ok(ujoin_ddp_set_comm_hook(trainer.ddp(), &hook));
+        ok(ujoin_ddp_forward(trainer.ddp(), 1));
+        ujoin_status status = UJOIN_OK;
+        for (size_t p = trainer.size(); p-- > 0 && status == UJOIN_OK;) status = ujoin_ddp_ready(trainer.ddp(), p);
+        if (status == UJOIN_OK) status = ujoin_ddp_finish(trainer.ddp());
+        expect_thrown(status, standard_);
+    }
+}
+
+TEST_P(NoExceptionOf, ERRORS_04_a_join_hook) {
+    ujoin_hooks hooks{};
+    hooks.size = sizeof hooks;
+    hooks.post_hook = [](void *data, const ujoin_hook_args *) { return throw_it(data); };
+    hooks.user_data = &standard_;
+    ujoin_joinable *joinable = nullptr;
+    ok(ujoin_joinable_create(group_.get(), &hooks, &joinable));
+    {
+        const ddp_kit::CtxPtr ctx = ddp_kit::make_ctx({joinable});
+        ok(ujoin_ctx_start(ctx.get()));
+        expect_thrown(ujoin_ctx_finish(ctx.get()), standard_);
+    }
+    ujoin_joinable_destroy(joinable);
+}
+
+TEST_P(NoExceptionOf, ERRORS_04_an_interrupt_check) {
+    ujoin_store *store = nullptr;
+    ok(ujoin_store_create(("memory://" + unique("wait")).c_str(), nullptr, &store));
+    ok(ujoin_set_interrupt_check(throw_it, &standard_, nullptr));
+    const char *key = "never";
+    expect_thrown(ujoin_store_wait(store, &key, 1, 60'000), standard_);
+    ok(ujoin_set_interrupt_check(nullptr, nullptr, nullptr));
+    ujoin_store_destroy(store);
+}
+
+TEST_P(NoExceptionOf, ERRORS_04_notices_and_the_log) {
+    static std::atomic<int> calls{0};
+    const ujoin_destroy_fn notice = [](void *data) {
+        calls++;
+        throw_it(data);
+    };
+    calls = 0;
+    float value = 1;
+    const ujoin_buffer to{&value, 1, UJOIN_F32, 0, 0, 0};
+    ujoin_op_options options{};
+    options.size = sizeof options;
+    options.release = notice;
+    options.release_data = &standard_;
+    ok(ujoin_all_reduce(group_.get(), nullptr, &to, UJOIN_SUM, &options, nullptr));
+    ujoin_work *work = nullptr;
+    ok(ujoin_all_reduce(group_.get(), nullptr, &to, UJOIN_SUM, &options, &work)); // on another thread
+    ok(ujoin_work_wait(work, -1));
+    ujoin_work_destroy(work);
+    EXPECT_EQ(calls, 2);
+
+    ok(ujoin_set_interrupt_check(throw_it, &standard_, notice));
+    ok(ujoin_set_interrupt_check(nullptr, nullptr, nullptr));
+    EXPECT_EQ(calls, 3);
+    ok(ujoin_set_log_sink(
+        UJOIN_LOG_DEBUG, [](void *data, ujoin_log_level, const char *) { throw_it(data); }, &standard_, notice));
+    ok(ujoin_barrier(group_.get(), nullptr));
+    ok(ujoin_set_log_sink(0, nullptr, nullptr, nullptr));
+    EXPECT_EQ(calls, 4);
+    ujoin_hooks hooks{};
+    hooks.size = sizeof hooks;
+    hooks.destroy = notice;
+    hooks.user_data = &standard_;
+    ujoin_joinable *joinable = nullptr;
+    ok(ujoin_joinable_create(group_.get(), &hooks, &joinable));
+    ujoin_joinable_destroy(joinable);
+    EXPECT_EQ(calls, 5);
+    EXPECT_EQ(ujoin_ddp_create(nullptr, nullptr, 0, nullptr, nullptr), UJOIN_E_INVALID);
+    const std::string before = ujoin_last_error();
+    hooks.size = 1;
+    EXPECT_EQ(ujoin_joinable_create(group_.get(), &hooks, &joinable), UJOIN_E_INVALID);
+    EXPECT_NE(std::string(ujoin_last_error()), before);
+}
+
+// ------------------------------------------------------------------------------------------------------ peers that die
+
+TEST(NoException, ERRORS_04_a_peer_is_killed_under_operations_in_flight) {
+    harness::on_ranks("shm", 3, [](ujoin_group *group, int rank) {
+        std::vector<std::vector<float>> values(8, std::vector<float>(100'000, 1));
+        std::vector<ujoin_work *> works(values.size());
+        ok(ujoin_barrier(group, nullptr));
+        if (rank == 2) {
+            expect_death(SIGKILL);
+            ::kill(::getpid(), SIGKILL);
+        }
+        for (size_t i = 0; i < values.size(); i++) {
+            const ujoin_buffer to{values[i].data(), values[i].size(), UJOIN_F32, 0, 0, 0};
+            const ujoin_status status = ujoin_all_reduce(group, nullptr, &to, UJOIN_SUM, nullptr, &works[i]);
+            EXPECT_TRUE(status == UJOIN_OK || status == UJOIN_E_PEER_LOST) << ujoin_last_error();
+        }
+        for (ujoin_work *work : works) {
+            if (!work) continue;
+            EXPECT_EQ(ujoin_work_wait(work, -1), UJOIN_E_PEER_LOST);
+            EXPECT_NE(std::string(ujoin_last_error()).find("rank 2"), std::string::npos) << ujoin_last_error();
+            ujoin_work_destroy(work);
+        }
+    });
+}
+
+} // namespace
