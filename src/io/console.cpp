@@ -57,6 +57,7 @@ struct Console::State {
 
     std::string status; // what the last line should be
     bool redraw = false;
+    const bool out_is_terminal = isatty(1) == 1;
     // the thread's own
     bool drawn = false;      // the last line is there
     bool line_begins = true; // on the terminal
@@ -107,7 +108,7 @@ void Console::set_status(std::string text) {
 
 /// Bytes of a worker, after the last line is taken away; false when the descriptor takes no more.
 bool Console::put(State &state, int fd, const std::string &bytes) {
-    const bool on_terminal = fd == 2 || isatty(fd) == 1;
+    const bool on_terminal = fd == 2 || state.out_is_terminal;
     if (on_terminal && state.drawn) {
         write_all(2, erase_line);
         state.drawn = false;

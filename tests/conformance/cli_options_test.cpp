@@ -214,7 +214,7 @@ TEST_F(CliRows, P_43_P_44_LAUNCHER_06_signals_that_are_handled) {
 TEST_F(Cli, output_options) {
     const auto job =
         run({"--nproc-per-node", "2", "--log-dir", file("logs"), "--run-id", "job", "-t", "3", "--local-ranks-filter", "1",
-             "--duplicate-stdout-filters", "out of", "--timestamps", worker_, "print"});
+             "--duplicate-stdout-filters", "out of", "--rotate-bytes", "4096", "--timestamps", worker_, "print"});
     ASSERT_EQ(job->wait(), 0) << job->err();
     EXPECT_EQ(lines_of(job->out()).size(), 1U) << job->out();
     EXPECT_EQ(job->out().substr(12), " [cli_worker1]: out of 1\n") << job->out();

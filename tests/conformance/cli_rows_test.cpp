@@ -178,6 +178,7 @@ TEST_F(Cli, wrong_usage_is_2_and_says_what) {
         {{"--no-such-option", worker_}, "--no-such-option"},
         {{"--nproc-per-nod=3", worker_}, "did you mean --nproc-per-node?"},
         {{"--max_restart", "3", worker_}, "did you mean --max-restarts?"},
+        {{"--status-line", "on", worker_}, "--status-line is \"on\"; expected one of: auto, off"},
         {{"--max-restarts=-3", worker_}, "--max-restarts"},
         {{"--rdzv_backend=etcd", worker_}, "static, c10d"},
         {{"--nnodes", "2", worker_}, "--node-rank"},
