@@ -74,7 +74,7 @@ def test_descriptors_that_workers_inherit(tmp_path: pathlib.Path) -> None:
         file.write(b"a file")
         file.flush()
         file.seek(0)
-        job = shell(tmp_path, "ls /proc/self/fd; cat <&7", containment="warden")
+        job = shell(tmp_path, "ls /proc/self/fd; cat <&7", containment=Containment.WARDEN)
         job.set_worker(pass_fds={7: from_pipe.fileno()})
         assert output_of(job).split("\n") == ["0", "1", "2", "3", "7", "through a pipe"]  # 3 is the directory that ls reads
         job = shell(tmp_path, f"cat /proc/self/fd/{file.fileno()}")
@@ -108,7 +108,7 @@ def test_descriptors_of_python_functions() -> None:
 
 
 def test_containment_by_the_best_that_is_possible(tmp_path: pathlib.Path) -> None:
-    job = shell(tmp_path, "echo held", containment="best")
+    job = shell(tmp_path, "echo held", containment=Containment.BEST)
     assert output_of(job) == "held\n"
     assert job.result(0).containment in (Containment.CGROUP, Containment.WARDEN)
 
