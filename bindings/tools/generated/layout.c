@@ -88,6 +88,21 @@ static void print_ujoin_param(void) {
 static void print_ujoin_reduce(void) {
     TYPE("ujoin_reduce", ujoin_reduce);
 }
+static void print_ujoin_op_kind(void) {
+    TYPE("ujoin_op_kind", ujoin_op_kind);
+}
+static void print_ujoin_op(void) {
+    TYPE("ujoin_op", ujoin_op);
+    FIELD(ujoin_op, size);
+    FIELD(ujoin_op, kind);
+    FIELD(ujoin_op, reduce);
+    FIELD(ujoin_op, peer);
+    FIELD(ujoin_op, reserved);
+    FIELD(ujoin_op, send);
+    FIELD(ujoin_op, recv);
+    FIELD(ujoin_op, send_counts);
+    FIELD(ujoin_op, recv_counts);
+}
 static void print_ujoin_op_options(void) {
     TYPE("ujoin_op_options", ujoin_op_options);
     FIELD(ujoin_op_options, size);
@@ -108,7 +123,7 @@ static void print_ujoin_group_options(void) {
     FIELD(ujoin_group_options, timeout_ms);
     FIELD(ujoin_group_options, rendezvous_timeout_ms);
     FIELD(ujoin_group_options, shadow_collectives);
-    FIELD(ujoin_group_options, reserved);
+    FIELD(ujoin_group_options, threads);
 }
 static void print_ujoin_group_info(void) {
     TYPE("ujoin_group_info", ujoin_group_info);
@@ -119,7 +134,15 @@ static void print_ujoin_group_info(void) {
     FIELD(ujoin_group_info, local_rank);
     FIELD(ujoin_group_info, local_size);
     FIELD(ujoin_group_info, progress);
-    FIELD(ujoin_group_info, reserved);
+    FIELD(ujoin_group_info, threads);
+}
+static void print_ujoin_memory_options(void) {
+    TYPE("ujoin_memory_options", ujoin_memory_options);
+    FIELD(ujoin_memory_options, size);
+    FIELD(ujoin_memory_options, device);
+    FIELD(ujoin_memory_options, device_index);
+    FIELD(ujoin_memory_options, one_per_host);
+    FIELD(ujoin_memory_options, reserved);
 }
 static void print_ujoin_hook_args(void) {
     TYPE("ujoin_hook_args", ujoin_hook_args);
@@ -180,6 +203,9 @@ static void print_ujoin_division(void) {
 static void print_ujoin_gradient_kind(void) {
     TYPE("ujoin_gradient_kind", ujoin_gradient_kind);
 }
+static void print_ujoin_gradient_sync(void) {
+    TYPE("ujoin_gradient_sync", ujoin_gradient_sync);
+}
 static void print_ujoin_comm_hook_kind(void) {
     TYPE("ujoin_comm_hook_kind", ujoin_comm_hook_kind);
 }
@@ -204,8 +230,8 @@ static void print_ujoin_ddp_options(void) {
     FIELD(ujoin_ddp_options, idle_timeout_ms);
     FIELD(ujoin_ddp_options, release);
     FIELD(ujoin_ddp_options, release_data);
+    FIELD(ujoin_ddp_options, gradient_sync);
     FIELD(ujoin_ddp_options, params_released_on_ready);
-    FIELD(ujoin_ddp_options, reserved);
 }
 static void print_ujoin_bucket(void) {
     TYPE("ujoin_bucket", ujoin_bucket);
@@ -451,7 +477,12 @@ static void print_ujoin_pctx_spec(void) {
     FIELD(ujoin_pctx_spec, same_session);
     FIELD(ujoin_pctx_spec, no_colour);
     FIELD(ujoin_pctx_spec, rotate_keep);
-    FIELD(ujoin_pctx_spec, reserved);
+    FIELD(ujoin_pctx_spec, status_line);
+}
+static void print_ujoin_worker_fd(void) {
+    TYPE("ujoin_worker_fd", ujoin_worker_fd);
+    FIELD(ujoin_worker_fd, from);
+    FIELD(ujoin_worker_fd, to);
 }
 static void print_ujoin_worker(void) {
     TYPE("ujoin_worker", ujoin_worker);
@@ -475,6 +506,8 @@ static void print_ujoin_worker(void) {
     FIELD(ujoin_worker, umask_set);
     FIELD(ujoin_worker, umask);
     FIELD(ujoin_worker, reserved);
+    FIELD(ujoin_worker, fds);
+    FIELD(ujoin_worker, fd_count);
 }
 static void print_ujoin_worker_state(void) {
     TYPE("ujoin_worker_state", ujoin_worker_state);
@@ -507,6 +540,32 @@ static void print_ujoin_worker_result(void) {
     FIELD(ujoin_worker_result, stdout_path);
     FIELD(ujoin_worker_result, stderr_path);
     FIELD(ujoin_worker_result, error_path);
+}
+static void print_ujoin_worker_health(void) {
+    TYPE("ujoin_worker_health", ujoin_worker_health);
+    FIELD(ujoin_worker_health, size);
+    FIELD(ujoin_worker_health, sequence);
+    FIELD(ujoin_worker_health, round);
+    FIELD(ujoin_worker_health, since_ns);
+    FIELD(ujoin_worker_health, last_output_ns);
+    FIELD(ujoin_worker_health, missing);
+    FIELD(ujoin_worker_health, missing_count);
+    FIELD(ujoin_worker_health, operation);
+    FIELD(ujoin_worker_health, waiting_for);
+    FIELD(ujoin_worker_health, group);
+    FIELD(ujoin_worker_health, text);
+    FIELD(ujoin_worker_health, state);
+    FIELD(ujoin_worker_health, rank);
+    FIELD(ujoin_worker_health, pid);
+    FIELD(ujoin_worker_health, group_pid);
+    FIELD(ujoin_worker_health, group_rank);
+    FIELD(ujoin_worker_health, group_size);
+    FIELD(ujoin_worker_health, groups);
+    FIELD(ujoin_worker_health, in_operation);
+    FIELD(ujoin_worker_health, in_context);
+    FIELD(ujoin_worker_health, joined);
+    FIELD(ujoin_worker_health, broken);
+    FIELD(ujoin_worker_health, reserved);
 }
 static void print_ujoin_worker_args(void) {
     TYPE("ujoin_worker_args", ujoin_worker_args);
@@ -580,6 +639,20 @@ static void print_ujoin_reduce_value(void) {
     VALUE(UJOIN_AVG);
     VALUE(UJOIN_MIN);
     VALUE(UJOIN_MAX);
+    VALUE(UJOIN_PROD);
+}
+static void print_ujoin_op_kind_value(void) {
+    VALUE(UJOIN_OP_BARRIER);
+    VALUE(UJOIN_OP_ALL_REDUCE);
+    VALUE(UJOIN_OP_REDUCE);
+    VALUE(UJOIN_OP_BROADCAST);
+    VALUE(UJOIN_OP_ALL_GATHER);
+    VALUE(UJOIN_OP_GATHER);
+    VALUE(UJOIN_OP_SCATTER);
+    VALUE(UJOIN_OP_REDUCE_SCATTER);
+    VALUE(UJOIN_OP_ALL_TO_ALL);
+    VALUE(UJOIN_OP_SEND);
+    VALUE(UJOIN_OP_RECV);
 }
 static void print_ujoin_division_value(void) {
     VALUE(UJOIN_DIVISION_INITIAL);
@@ -589,6 +662,10 @@ static void print_ujoin_division_value(void) {
 static void print_ujoin_gradient_kind_value(void) {
     VALUE(UJOIN_GRADIENT_MEAN);
     VALUE(UJOIN_GRADIENT_SUM);
+}
+static void print_ujoin_gradient_sync_value(void) {
+    VALUE(UJOIN_GRADIENT_SYNC_ALL);
+    VALUE(UJOIN_GRADIENT_SYNC_TO_OWNER);
 }
 static void print_ujoin_comm_hook_kind_value(void) {
     VALUE(UJOIN_COMM_HOOK_ALL_REDUCE);
@@ -656,6 +733,8 @@ static void print_ujoin_start_method_value(void) {
 static void print_ujoin_containment_value(void) {
     VALUE(UJOIN_CONTAINMENT_GROUP);
     VALUE(UJOIN_CONTAINMENT_WARDEN);
+    VALUE(UJOIN_CONTAINMENT_CGROUP);
+    VALUE(UJOIN_CONTAINMENT_BEST);
 }
 static void print_ujoin_console_policy_value(void) {
     VALUE(UJOIN_CONSOLE_BLOCK);
@@ -698,9 +777,12 @@ int main(void) {
     print_ujoin_hyper();
     print_ujoin_param();
     print_ujoin_reduce();
+    print_ujoin_op_kind();
+    print_ujoin_op();
     print_ujoin_op_options();
     print_ujoin_group_options();
     print_ujoin_group_info();
+    print_ujoin_memory_options();
     print_ujoin_hook_args();
     print_ujoin_hook_fn();
     print_ujoin_hooks();
@@ -708,6 +790,7 @@ int main(void) {
     print_ujoin_ctx_report();
     print_ujoin_division();
     print_ujoin_gradient_kind();
+    print_ujoin_gradient_sync();
     print_ujoin_comm_hook_kind();
     print_ujoin_buffer_time();
     print_ujoin_ddp_options();
@@ -739,9 +822,11 @@ int main(void) {
     print_ujoin_binding();
     print_ujoin_output_fn();
     print_ujoin_pctx_spec();
+    print_ujoin_worker_fd();
     print_ujoin_worker();
     print_ujoin_worker_state();
     print_ujoin_worker_result();
+    print_ujoin_worker_health();
     print_ujoin_worker_args();
     print_ujoin_worker_fn();
     print_macros();
@@ -752,8 +837,10 @@ int main(void) {
     print_ujoin_device_value();
     print_ujoin_param_flag();
     print_ujoin_reduce_value();
+    print_ujoin_op_kind_value();
     print_ujoin_division_value();
     print_ujoin_gradient_kind_value();
+    print_ujoin_gradient_sync_value();
     print_ujoin_comm_hook_kind_value();
     print_ujoin_buffer_time_value();
     print_ujoin_optimizer_value();

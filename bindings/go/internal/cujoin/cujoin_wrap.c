@@ -355,6 +355,42 @@ static ujoin_buffer *buffers_of(size_t count, void **data, const int64_t *facts)
     return list;
 }
 
+static ujoin_group_options group_options(const char *rendezvous, const char *backend, const char *name, ujoin_store *store,
+                                         int rank, int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms,
+                                         int shadow, int threads) {
+    return (ujoin_group_options){.size = sizeof(ujoin_group_options),
+                                 .rendezvous = or_null(rendezvous),
+                                 .backend = or_null(backend),
+                                 .name = or_null(name),
+                                 .store = store,
+                                 .rank = rank,
+                                 .world_size = world_size,
+                                 .timeout_ms = timeout_ms,
+                                 .rendezvous_timeout_ms = rendezvous_timeout_ms,
+                                 .shadow_collectives = shadow,
+                                 .threads = threads};
+}
+
+/* data: where send and recv of each lie. facts of each: kind, reduction, peer, type, the elements of send and of recv (-1: not
+ * given), how many counts of send and of recv it has; the counts of all come one after the other. */
+static ujoin_op *ops_of(size_t count, void **data, const int64_t *facts, const size_t *counts) {
+    ujoin_op *list = calloc(count + 1, sizeof *list);
+    for (size_t i = 0; list && i < count; i++) {
+        const int64_t *fact = facts + 8 * i;
+        list[i] = (ujoin_op){.size = sizeof *list, .kind = (ujoin_op_kind)fact[0], .reduce = (ujoin_reduce)fact[1],
+                             .peer = (int32_t)fact[2]};
+        if (fact[4] >= 0)
+            list[i].send = (ujoin_const_buffer){.data = data[2 * i], .count = (size_t)fact[4], .dtype = (ujoin_dtype)fact[3]};
+        if (fact[5] >= 0)
+            list[i].recv = (ujoin_buffer){.data = data[2 * i + 1], .count = (size_t)fact[5], .dtype = (ujoin_dtype)fact[3]};
+        if (fact[6] > 0) list[i].send_counts = counts;
+        counts += fact[6];
+        if (fact[7] > 0) list[i].recv_counts = counts;
+        counts += fact[7];
+    }
+    return list;
+}
+
 static ujoin_comm_hook hook_of(int kind, uintptr_t user, int has_then, int64_t start_iteration, int rank) {
     ujoin_comm_hook hook = {.size = sizeof hook, .start_iteration = start_iteration, .kind = kind, .rank = rank};
     if (!user) return hook;
@@ -414,28 +450,30 @@ described StoreWait(ujoin_store *store, const void *keys, size_t count, int64_t 
 
 /* ------------------------------------------------------------------------------------------------------------- groups */
 ujoin_status GroupCreate(const char *rendezvous, const char *backend, const char *name, ujoin_store *store, int rank,
-                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, void *call,
-                         void *out) {
-    ujoin_group_options options = {.size = sizeof options,
-                                   .rendezvous = or_null(rendezvous),
-                                   .backend = or_null(backend),
-                                   .name = or_null(name),
-                                   .store = store,
-                                   .rank = rank,
-                                   .world_size = world_size,
-                                   .timeout_ms = timeout_ms,
-                                   .rendezvous_timeout_ms = rendezvous_timeout_ms,
-                                   .shadow_collectives = shadow};
+                         int world_size, int64_t timeout_ms, int64_t rendezvous_timeout_ms, int shadow, int threads,
+                         void *call, void *out) {
+    ujoin_group_options options = group_options(rendezvous, backend, name, store, rank, world_size, timeout_ms,
+                                                rendezvous_timeout_ms, shadow, threads);
     BEGIN(call);
     ujoin_status status = ujoin_group_create(&options, out);
     END(status);
 }
-/* facts: rank, size, local rank, local size, progress */
+ujoin_status GroupSplit(ujoin_group *group, int color, int key, const char *rendezvous, const char *backend,
+                        const char *name, ujoin_store *store, int rank, int world_size, int64_t timeout_ms,
+                        int64_t rendezvous_timeout_ms, int shadow, int threads, void *call, void *out) {
+    ujoin_group_options options = group_options(rendezvous, backend, name, store, rank, world_size, timeout_ms,
+                                                rendezvous_timeout_ms, shadow, threads);
+    BEGIN(call);
+    ujoin_status status = ujoin_group_split(group, color, key, &options, out);
+    END(status);
+}
+/* facts: rank, size, local rank, local size, progress, threads */
 ujoin_status GroupInfo(ujoin_group *group, void *facts) {
     ujoin_group_info info = {.size = sizeof info};
     ujoin_status status = ujoin_group_get_info(group, &info);
-    memcpy(facts, (int64_t[]){info.rank, info.world_size, info.local_rank, info.local_size, info.progress},
-           5 * sizeof(int64_t));
+    memcpy(facts,
+           (int64_t[]){info.rank, info.world_size, info.local_rank, info.local_size, info.progress, info.threads},
+           6 * sizeof(int64_t));
     return status;
 }
 const char *GroupBackend(ujoin_group *group) {
@@ -479,6 +517,24 @@ ujoin_status Collective(int kind, ujoin_group *group, const void *send, size_t s
     default:
         status = ujoin_barrier(group, &options);
     }
+    END(status);
+}
+/* release_handle as above; the arrays are described at ops_of. */
+ujoin_status Submit(ujoin_group *group, size_t count, void *data, const void *facts, const void *counts, int64_t timeout_ms,
+                    uintptr_t release_handle, void *call, void *out_work) {
+    ujoin_op_options options = {.size = sizeof options, .timeout_ms = timeout_ms};
+    ujoin_op *ops = ops_of(count, data, facts, counts);
+    if (!ops) {
+        release_if(release_handle);
+        return no_memory();
+    }
+    if (release_handle) {
+        options.release = release;
+        options.release_data = (void *)release_handle;
+    }
+    BEGIN(call);
+    ujoin_status status = ujoin_submit(group, ops, count, &options, out_work);
+    free(ops);
     END(status);
 }
 ujoin_status WorkWait(ujoin_work *work, int64_t timeout_ms, void *call) {
@@ -580,7 +636,8 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
                                .static_graph = (int32_t)o[8],
                                .bucket_view = (int32_t)o[9],
                                .no_buffer_broadcast = (int32_t)o[10],
-                               .params_released_on_ready = (int32_t)o[11],
+                               .gradient_sync = (ujoin_gradient_sync)o[11],
+                               .params_released_on_ready = (int32_t)o[12],
                                .buffers = buffers,
                                .buffer_count = buffer_count,
                                .release = release,
@@ -593,6 +650,13 @@ ujoin_status DDPCreate(ujoin_group *group, size_t count, const void *names, void
     free(buffers);
     END(status);
 }
+ujoin_status MemoryCreate(ujoin_group *group, size_t bytes, int one_per_host, void *call, void *out) {
+    ujoin_memory_options options = {.size = sizeof options, .one_per_host = one_per_host};
+    BEGIN(call);
+    ujoin_status status = ujoin_memory_create(group, bytes, &options, out);
+    END(status);
+}
+void MemoryData(ujoin_memory *memory, void *out) { *(void **)out = ujoin_memory_data(memory); }
 ujoin_status DDPForward(ujoin_ddp *ddp, double samples, void *call) {
     BEGIN(call);
     ujoin_status status = ujoin_ddp_forward(ddp, samples);
@@ -821,7 +885,7 @@ ujoin_status StateItem(ujoin_state *state, size_t index, const char *key, int by
 ujoin_status PctxParseStd(const char *text, void *values, size_t nprocs) { return pctx_parse_std(text, values, nprocs); }
 /* texts: name, program, log directory, run id, prefix, function; facts: grace, drain, partial line, nprocs, first rank,
  * restart count, redirects, tee, containment, same session, rotate bytes, rotate keep, start method, console, binding, no
- * error file, no colour. output_user 0: no callback; it is owned from here on. */
+ * error file, no colour, status line. output_user 0: no callback; it is owned from here on. */
 ujoin_status PctxCreate(const void *texts, const void *args, size_t arg_count, const void *facts, const void *console_ranks,
                         size_t console_rank_count, const void *out_filters, size_t out_filter_count,
                         const void *err_filters, size_t err_filter_count, uintptr_t output_user, void *out) {
@@ -864,7 +928,8 @@ ujoin_status PctxCreate(const void *texts, const void *args, size_t arg_count, c
                                 .no_error_file = (int32_t)f[15],
                                 .same_session = (int32_t)f[9],
                                 .no_colour = (int32_t)f[16],
-                                .rotate_keep = (int32_t)f[11]};
+                                .rotate_keep = (int32_t)f[11],
+                                .status_line = (int32_t)f[17]};
         status = pctx_create(&spec, out);
     } else {
         no_memory();
@@ -883,7 +948,7 @@ ujoin_status PctxSetEnv(ujoin_pctx *pctx, int rank, const char *name, const char
 ujoin_status PctxSetWorker(ujoin_pctx *pctx, int rank, const void *texts, const void *args, size_t arg_count,
                            const void *facts, const void *input, size_t input_size, const void *stdin_data,
                            size_t stdin_size, const void *cpus, size_t cpu_count, const void *limit_names,
-                           const void *limit_values, size_t limit_count) {
+                           const void *limit_values, size_t limit_count, const void *fds, size_t fd_count) {
     const int64_t *f = facts;
     const char **text = split(texts, 3), **list = split(args, arg_count);
     ujoin_hyper *limits = hypers(limit_names, limit_values, limit_count);
@@ -903,6 +968,8 @@ ujoin_status PctxSetWorker(ujoin_pctx *pctx, int rank, const void *texts, const 
                                .cpu_count = cpu_count,
                                .limits = limits,
                                .limit_count = limit_count,
+                               .fds = fds, /* from, to: pairs of int32_t, as the struct has them */
+                               .fd_count = fd_count,
                                .redirects = (ujoin_std)f[0],
                                .tee = (ujoin_std)f[1],
                                .stdin_from = (ujoin_stdin)f[2],
@@ -932,6 +999,12 @@ ujoin_status PctxResult(ujoin_pctx *pctx, int rank, void *out) {
     ujoin_worker_result *result = out;
     *result = (ujoin_worker_result){.size = sizeof *result};
     return pctx_get_result(pctx, rank, result);
+}
+/* Fills *out, for PctxHealthOf. */
+ujoin_status PctxHealth(ujoin_pctx *pctx, int rank, void *out) {
+    ujoin_worker_health *health = out;
+    *health = (ujoin_worker_health){.size = sizeof *health};
+    return pctx_health(pctx, rank, health);
 }
 ujoin_status PctxClose(ujoin_pctx *pctx, int signal, int64_t grace_ms, void *call) {
     BEGIN(call);
@@ -1222,7 +1295,7 @@ long long _wrap_StoreWait_cujoin(ujoin_store *_swig_go_0, void *_swig_go_1, long
 }
 
 
-long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, ujoin_store *_swig_go_3, intgo _swig_go_4, intgo _swig_go_5, long long _swig_go_6, long long _swig_go_7, intgo _swig_go_8, void *_swig_go_9, void *_swig_go_10) {
+long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1, _gostring_ _swig_go_2, ujoin_store *_swig_go_3, intgo _swig_go_4, intgo _swig_go_5, long long _swig_go_6, long long _swig_go_7, intgo _swig_go_8, intgo _swig_go_9, void *_swig_go_10, void *_swig_go_11) {
   char *arg1 = 0 ;
   char *arg2 = 0 ;
   char *arg3 = 0 ;
@@ -1232,8 +1305,9 @@ long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1,
   int64_t arg7 ;
   int64_t arg8 ;
   int arg9 ;
-  void *arg10 = 0 ;
+  int arg10 ;
   void *arg11 = 0 ;
+  void *arg12 = 0 ;
   char *temp1 ;
   char *temp2 ;
   char *temp3 ;
@@ -1264,14 +1338,77 @@ long long _wrap_GroupCreate_cujoin(_gostring_ _swig_go_0, _gostring_ _swig_go_1,
   arg7 = (int64_t)_swig_go_6; 
   arg8 = (int64_t)_swig_go_7; 
   arg9 = (int)_swig_go_8; 
-  arg10 = *(void **)&_swig_go_9; 
+  arg10 = (int)_swig_go_9; 
   arg11 = *(void **)&_swig_go_10; 
+  arg12 = *(void **)&_swig_go_11; 
   
-  result = (ujoin_status)GroupCreate((char const *)arg1,(char const *)arg2,(char const *)arg3,arg4,arg5,arg6,arg7,arg8,arg9,arg10,arg11);
+  result = (ujoin_status)GroupCreate((char const *)arg1,(char const *)arg2,(char const *)arg3,arg4,arg5,arg6,arg7,arg8,arg9,arg10,arg11,arg12);
   _swig_go_result = box(result, 0); 
   free((char *)arg1); 
   free((char *)arg2); 
   free((char *)arg3); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_GroupSplit_cujoin(ujoin_group *_swig_go_0, intgo _swig_go_1, intgo _swig_go_2, _gostring_ _swig_go_3, _gostring_ _swig_go_4, _gostring_ _swig_go_5, ujoin_store *_swig_go_6, intgo _swig_go_7, intgo _swig_go_8, long long _swig_go_9, long long _swig_go_10, intgo _swig_go_11, intgo _swig_go_12, void *_swig_go_13, void *_swig_go_14) {
+  ujoin_group *arg1 = 0 ;
+  int arg2 ;
+  int arg3 ;
+  char *arg4 = 0 ;
+  char *arg5 = 0 ;
+  char *arg6 = 0 ;
+  ujoin_store *arg7 = 0 ;
+  int arg8 ;
+  int arg9 ;
+  int64_t arg10 ;
+  int64_t arg11 ;
+  int arg12 ;
+  int arg13 ;
+  void *arg14 = 0 ;
+  void *arg15 = 0 ;
+  char *temp4 ;
+  char *temp5 ;
+  char *temp6 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_group **)&_swig_go_0; 
+  arg2 = (int)_swig_go_1; 
+  arg3 = (int)_swig_go_2; 
+  
+  temp4 = (char *)malloc(_swig_go_3.n + 1);
+  memcpy(temp4, _swig_go_3.p, _swig_go_3.n);
+  temp4[_swig_go_3.n] = '\0';
+  arg4 = (char *)temp4;
+  
+  
+  temp5 = (char *)malloc(_swig_go_4.n + 1);
+  memcpy(temp5, _swig_go_4.p, _swig_go_4.n);
+  temp5[_swig_go_4.n] = '\0';
+  arg5 = (char *)temp5;
+  
+  
+  temp6 = (char *)malloc(_swig_go_5.n + 1);
+  memcpy(temp6, _swig_go_5.p, _swig_go_5.n);
+  temp6[_swig_go_5.n] = '\0';
+  arg6 = (char *)temp6;
+  
+  arg7 = *(ujoin_store **)&_swig_go_6; 
+  arg8 = (int)_swig_go_7; 
+  arg9 = (int)_swig_go_8; 
+  arg10 = (int64_t)_swig_go_9; 
+  arg11 = (int64_t)_swig_go_10; 
+  arg12 = (int)_swig_go_11; 
+  arg13 = (int)_swig_go_12; 
+  arg14 = *(void **)&_swig_go_13; 
+  arg15 = *(void **)&_swig_go_14; 
+  
+  result = (ujoin_status)GroupSplit(arg1,arg2,arg3,(char const *)arg4,(char const *)arg5,(char const *)arg6,arg7,arg8,arg9,arg10,arg11,arg12,arg13,arg14,arg15);
+  _swig_go_result = box(result, 0); 
+  free((char *)arg4); 
+  free((char *)arg5); 
+  free((char *)arg6); 
   return _swig_go_result;
 }
 
@@ -1351,6 +1488,35 @@ long long _wrap_Collective_cujoin(intgo _swig_go_0, ujoin_group *_swig_go_1, voi
   arg12 = *(void **)&_swig_go_11; 
   
   result = (ujoin_status)Collective(arg1,arg2,(void const *)arg3,arg4,arg5,arg6,arg7,arg8,arg9,arg10,arg11,arg12);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_Submit_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, void *_swig_go_2, void *_swig_go_3, void *_swig_go_4, long long _swig_go_5, long long _swig_go_6, void *_swig_go_7, void *_swig_go_8) {
+  ujoin_group *arg1 = 0 ;
+  size_t arg2 ;
+  void *arg3 = 0 ;
+  void *arg4 = 0 ;
+  void *arg5 = 0 ;
+  int64_t arg6 ;
+  uintptr_t arg7 ;
+  void *arg8 = 0 ;
+  void *arg9 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_group **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  arg4 = *(void **)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  arg6 = (int64_t)_swig_go_5; 
+  arg7 = (uintptr_t)_swig_go_6; 
+  arg8 = *(void **)&_swig_go_7; 
+  arg9 = *(void **)&_swig_go_8; 
+  
+  result = (ujoin_status)Submit(arg1,arg2,arg3,(void const *)arg4,(void const *)arg5,arg6,arg7,arg8,arg9);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }
@@ -1564,6 +1730,39 @@ long long _wrap_DDPCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, 
   result = (ujoin_status)DDPCreate(arg1,arg2,(void const *)arg3,arg4,arg5,(void const *)arg6,(void const *)arg7,arg8,arg9,(void const *)arg10,(void const *)arg11,arg12,arg13,arg14);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
+}
+
+
+long long _wrap_MemoryCreate_cujoin(ujoin_group *_swig_go_0, long long _swig_go_1, intgo _swig_go_2, void *_swig_go_3, void *_swig_go_4) {
+  ujoin_group *arg1 = 0 ;
+  size_t arg2 ;
+  int arg3 ;
+  void *arg4 = 0 ;
+  void *arg5 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_group **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = (int)_swig_go_2; 
+  arg4 = *(void **)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ujoin_status)MemoryCreate(arg1,arg2,arg3,arg4,arg5);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+void _wrap_MemoryData_cujoin(ujoin_memory *_swig_go_0, void *_swig_go_1) {
+  ujoin_memory *arg1 = 0 ;
+  void *arg2 = 0 ;
+  
+  arg1 = *(ujoin_memory **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  MemoryData(arg1,arg2);
+  
 }
 
 
@@ -2263,7 +2462,7 @@ long long _wrap_PctxSetEnv_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, _gos
 }
 
 
-long long _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, void *_swig_go_2, void *_swig_go_3, long long _swig_go_4, void *_swig_go_5, void *_swig_go_6, long long _swig_go_7, void *_swig_go_8, long long _swig_go_9, void *_swig_go_10, long long _swig_go_11, void *_swig_go_12, void *_swig_go_13, long long _swig_go_14) {
+long long _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, void *_swig_go_2, void *_swig_go_3, long long _swig_go_4, void *_swig_go_5, void *_swig_go_6, long long _swig_go_7, void *_swig_go_8, long long _swig_go_9, void *_swig_go_10, long long _swig_go_11, void *_swig_go_12, void *_swig_go_13, long long _swig_go_14, void *_swig_go_15, long long _swig_go_16) {
   ujoin_pctx *arg1 = 0 ;
   int arg2 ;
   void *arg3 = 0 ;
@@ -2279,6 +2478,8 @@ long long _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, v
   void *arg13 = 0 ;
   void *arg14 = 0 ;
   size_t arg15 ;
+  void *arg16 = 0 ;
+  size_t arg17 ;
   ujoin_status result;
   long long _swig_go_result;
   
@@ -2297,8 +2498,10 @@ long long _wrap_PctxSetWorker_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, v
   arg13 = *(void **)&_swig_go_12; 
   arg14 = *(void **)&_swig_go_13; 
   arg15 = (size_t)_swig_go_14; 
+  arg16 = *(void **)&_swig_go_15; 
+  arg17 = (size_t)_swig_go_16; 
   
-  result = (ujoin_status)PctxSetWorker(arg1,arg2,(void const *)arg3,(void const *)arg4,arg5,(void const *)arg6,(void const *)arg7,arg8,(void const *)arg9,arg10,(void const *)arg11,arg12,(void const *)arg13,(void const *)arg14,arg15);
+  result = (ujoin_status)PctxSetWorker(arg1,arg2,(void const *)arg3,(void const *)arg4,arg5,(void const *)arg6,(void const *)arg7,arg8,(void const *)arg9,arg10,(void const *)arg11,arg12,(void const *)arg13,(void const *)arg14,arg15,(void const *)arg16,arg17);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }
@@ -2348,6 +2551,23 @@ long long _wrap_PctxResult_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, void
   arg3 = *(void **)&_swig_go_2; 
   
   result = (ujoin_status)PctxResult(arg1,arg2,arg3);
+  _swig_go_result = box(result, 0); 
+  return _swig_go_result;
+}
+
+
+long long _wrap_PctxHealth_cujoin(ujoin_pctx *_swig_go_0, intgo _swig_go_1, void *_swig_go_2) {
+  ujoin_pctx *arg1 = 0 ;
+  int arg2 ;
+  void *arg3 = 0 ;
+  ujoin_status result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_pctx **)&_swig_go_0; 
+  arg2 = (int)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ujoin_status)PctxHealth(arg1,arg2,arg3);
   _swig_go_result = box(result, 0); 
   return _swig_go_result;
 }
@@ -2618,6 +2838,29 @@ void _wrap_WorkDestroy_cujoin(ujoin_work *_swig_go_0) {
   arg1 = *(ujoin_work **)&_swig_go_0; 
   
   ujoin_work_destroy(arg1);
+  
+}
+
+
+long long _wrap_MemorySize_cujoin(ujoin_memory *_swig_go_0) {
+  ujoin_memory *arg1 = 0 ;
+  size_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(ujoin_memory **)&_swig_go_0; 
+  
+  result = ujoin_memory_size((struct ujoin_memory const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_MemoryDestroy_cujoin(ujoin_memory *_swig_go_0) {
+  ujoin_memory *arg1 = 0 ;
+  
+  arg1 = *(ujoin_memory **)&_swig_go_0; 
+  
+  ujoin_memory_destroy(arg1);
   
 }
 

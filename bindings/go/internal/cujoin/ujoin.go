@@ -63,19 +63,19 @@ typedef long long swig_type_30;
 typedef long long swig_type_31;
 typedef long long swig_type_32;
 typedef _gostring_ swig_type_33;
-typedef long long swig_type_34;
-typedef long long swig_type_35;
+typedef _gostring_ swig_type_34;
+typedef _gostring_ swig_type_35;
 typedef long long swig_type_36;
 typedef long long swig_type_37;
 typedef long long swig_type_38;
-typedef long long swig_type_39;
+typedef _gostring_ swig_type_39;
 typedef long long swig_type_40;
 typedef long long swig_type_41;
 typedef long long swig_type_42;
 typedef long long swig_type_43;
 typedef long long swig_type_44;
 typedef long long swig_type_45;
-typedef _gostring_ swig_type_46;
+typedef long long swig_type_46;
 typedef long long swig_type_47;
 typedef long long swig_type_48;
 typedef long long swig_type_49;
@@ -85,7 +85,7 @@ typedef long long swig_type_52;
 typedef long long swig_type_53;
 typedef long long swig_type_54;
 typedef long long swig_type_55;
-typedef long long swig_type_56;
+typedef _gostring_ swig_type_56;
 typedef long long swig_type_57;
 typedef long long swig_type_58;
 typedef long long swig_type_59;
@@ -112,7 +112,7 @@ typedef long long swig_type_79;
 typedef long long swig_type_80;
 typedef long long swig_type_81;
 typedef long long swig_type_82;
-typedef _gostring_ swig_type_83;
+typedef long long swig_type_83;
 typedef long long swig_type_84;
 typedef long long swig_type_85;
 typedef long long swig_type_86;
@@ -122,7 +122,7 @@ typedef long long swig_type_89;
 typedef long long swig_type_90;
 typedef long long swig_type_91;
 typedef long long swig_type_92;
-typedef long long swig_type_93;
+typedef _gostring_ swig_type_93;
 typedef long long swig_type_94;
 typedef long long swig_type_95;
 typedef long long swig_type_96;
@@ -130,34 +130,34 @@ typedef long long swig_type_97;
 typedef long long swig_type_98;
 typedef long long swig_type_99;
 typedef long long swig_type_100;
-typedef _gostring_ swig_type_101;
+typedef long long swig_type_101;
 typedef long long swig_type_102;
 typedef long long swig_type_103;
 typedef long long swig_type_104;
 typedef long long swig_type_105;
-typedef _gostring_ swig_type_106;
+typedef long long swig_type_106;
 typedef long long swig_type_107;
-typedef _gostring_ swig_type_108;
+typedef long long swig_type_108;
 typedef long long swig_type_109;
 typedef long long swig_type_110;
-typedef long long swig_type_111;
+typedef _gostring_ swig_type_111;
 typedef long long swig_type_112;
-typedef _gostring_ swig_type_113;
-typedef _gostring_ swig_type_114;
+typedef long long swig_type_113;
+typedef long long swig_type_114;
 typedef long long swig_type_115;
-typedef long long swig_type_116;
-typedef _gostring_ swig_type_117;
-typedef long long swig_type_118;
-typedef _gostring_ swig_type_119;
+typedef _gostring_ swig_type_116;
+typedef long long swig_type_117;
+typedef _gostring_ swig_type_118;
+typedef long long swig_type_119;
 typedef long long swig_type_120;
 typedef long long swig_type_121;
 typedef long long swig_type_122;
-typedef long long swig_type_123;
-typedef long long swig_type_124;
+typedef _gostring_ swig_type_123;
+typedef _gostring_ swig_type_124;
 typedef long long swig_type_125;
 typedef long long swig_type_126;
-typedef long long swig_type_127;
-typedef _gostring_ swig_type_128;
+typedef _gostring_ swig_type_127;
+typedef long long swig_type_128;
 typedef _gostring_ swig_type_129;
 typedef long long swig_type_130;
 typedef long long swig_type_131;
@@ -167,12 +167,12 @@ typedef long long swig_type_134;
 typedef long long swig_type_135;
 typedef long long swig_type_136;
 typedef long long swig_type_137;
-typedef long long swig_type_138;
-typedef long long swig_type_139;
+typedef _gostring_ swig_type_138;
+typedef _gostring_ swig_type_139;
 typedef long long swig_type_140;
 typedef long long swig_type_141;
 typedef long long swig_type_142;
-typedef _gostring_ swig_type_143;
+typedef long long swig_type_143;
 typedef long long swig_type_144;
 typedef long long swig_type_145;
 typedef long long swig_type_146;
@@ -180,34 +180,46 @@ typedef long long swig_type_147;
 typedef long long swig_type_148;
 typedef long long swig_type_149;
 typedef long long swig_type_150;
-typedef _gostring_ swig_type_151;
-typedef _gostring_ swig_type_152;
-typedef _gostring_ swig_type_153;
-typedef _gostring_ swig_type_154;
+typedef long long swig_type_151;
+typedef long long swig_type_152;
+typedef long long swig_type_153;
+typedef long long swig_type_154;
 typedef _gostring_ swig_type_155;
-typedef _gostring_ swig_type_156;
+typedef long long swig_type_156;
 typedef long long swig_type_157;
 typedef long long swig_type_158;
 typedef long long swig_type_159;
 typedef long long swig_type_160;
-typedef _gostring_ swig_type_161;
+typedef long long swig_type_161;
 typedef long long swig_type_162;
-typedef long long swig_type_163;
+typedef _gostring_ swig_type_163;
 typedef _gostring_ swig_type_164;
-typedef long long swig_type_165;
-typedef long long swig_type_166;
+typedef _gostring_ swig_type_165;
+typedef _gostring_ swig_type_166;
 typedef _gostring_ swig_type_167;
-typedef long long swig_type_168;
+typedef _gostring_ swig_type_168;
 typedef long long swig_type_169;
 typedef long long swig_type_170;
 typedef long long swig_type_171;
 typedef long long swig_type_172;
-typedef long long swig_type_173;
+typedef _gostring_ swig_type_173;
 typedef long long swig_type_174;
-typedef _gostring_ swig_type_175;
+typedef long long swig_type_175;
 typedef _gostring_ swig_type_176;
 typedef long long swig_type_177;
 typedef long long swig_type_178;
+typedef _gostring_ swig_type_179;
+typedef long long swig_type_180;
+typedef long long swig_type_181;
+typedef long long swig_type_182;
+typedef long long swig_type_183;
+typedef long long swig_type_184;
+typedef long long swig_type_185;
+typedef long long swig_type_186;
+typedef _gostring_ swig_type_187;
+typedef _gostring_ swig_type_188;
+typedef long long swig_type_189;
+typedef long long swig_type_190;
 extern void _wrap_Swig_free_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_cujoin(swig_intgo arg1);
 
@@ -234,105 +246,108 @@ extern swig_type_13 _wrap_StoreSet_cujoin(uintptr_t arg1, swig_type_14 arg2, swi
 extern swig_type_16 _wrap_StoreGet_cujoin(uintptr_t arg1, swig_type_17 arg2, swig_type_18 arg3, swig_voidp arg4, swig_type_19 arg5, swig_voidp arg6, swig_voidp arg7);
 extern swig_type_20 _wrap_StoreAdd_cujoin(uintptr_t arg1, swig_type_21 arg2, swig_type_22 arg3, swig_voidp arg4, swig_voidp arg5);
 extern swig_type_23 _wrap_StoreWait_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_24 arg3, swig_type_25 arg4, swig_voidp arg5);
-extern swig_type_26 _wrap_GroupCreate_cujoin(swig_type_27 arg1, swig_type_28 arg2, swig_type_29 arg3, uintptr_t arg4, swig_intgo arg5, swig_intgo arg6, swig_type_30 arg7, swig_type_31 arg8, swig_intgo arg9, swig_voidp arg10, swig_voidp arg11);
-extern swig_type_32 _wrap_GroupInfo_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_33 _wrap_GroupBackend_cujoin(uintptr_t arg1);
-extern swig_type_34 _wrap_GroupClose_cujoin(uintptr_t arg1, swig_type_35 arg2, swig_voidp arg3);
-extern swig_type_36 _wrap_Collective_cujoin(swig_intgo arg1, uintptr_t arg2, swig_voidp arg3, swig_type_37 arg4, swig_voidp arg5, swig_type_38 arg6, swig_intgo arg7, swig_intgo arg8, swig_type_39 arg9, swig_type_40 arg10, swig_voidp arg11, swig_voidp arg12);
-extern swig_type_41 _wrap_WorkWait_cujoin(uintptr_t arg1, swig_type_42 arg2, swig_voidp arg3);
-extern swig_type_43 _wrap_WorkContributors_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_44 arg3);
-extern swig_type_45 _wrap_JoinableCreate_cujoin(uintptr_t arg1, swig_type_46 arg2, swig_voidp arg3, swig_type_47 arg4, swig_type_48 arg5, swig_voidp arg6);
-extern swig_type_49 _wrap_JoinableNotify_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_50 _wrap_CtxCreate_cujoin(swig_voidp arg1, swig_type_51 arg2, swig_type_52 arg3, swig_type_53 arg4, swig_voidp arg5, swig_voidp arg6, swig_type_54 arg7, swig_voidp arg8, swig_voidp arg9);
-extern swig_type_55 _wrap_CtxFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_56 _wrap_CtxStopped_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_57 _wrap_CtxReport_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_58 _wrap_CtxRounds_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_59 arg3);
-extern swig_type_60 _wrap_DDPCreate_cujoin(uintptr_t arg1, swig_type_61 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_type_62 arg8, swig_voidp arg9, swig_voidp arg10, swig_voidp arg11, swig_type_63 arg12, swig_voidp arg13, swig_voidp arg14);
-extern swig_type_64 _wrap_MemoryCreate_cujoin(uintptr_t arg1, swig_type_65 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_26 _wrap_GroupCreate_cujoin(swig_type_27 arg1, swig_type_28 arg2, swig_type_29 arg3, uintptr_t arg4, swig_intgo arg5, swig_intgo arg6, swig_type_30 arg7, swig_type_31 arg8, swig_intgo arg9, swig_intgo arg10, swig_voidp arg11, swig_voidp arg12);
+extern swig_type_32 _wrap_GroupSplit_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3, swig_type_33 arg4, swig_type_34 arg5, swig_type_35 arg6, uintptr_t arg7, swig_intgo arg8, swig_intgo arg9, swig_type_36 arg10, swig_type_37 arg11, swig_intgo arg12, swig_intgo arg13, swig_voidp arg14, swig_voidp arg15);
+extern swig_type_38 _wrap_GroupInfo_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_39 _wrap_GroupBackend_cujoin(uintptr_t arg1);
+extern swig_type_40 _wrap_GroupClose_cujoin(uintptr_t arg1, swig_type_41 arg2, swig_voidp arg3);
+extern swig_type_42 _wrap_Collective_cujoin(swig_intgo arg1, uintptr_t arg2, swig_voidp arg3, swig_type_43 arg4, swig_voidp arg5, swig_type_44 arg6, swig_intgo arg7, swig_intgo arg8, swig_type_45 arg9, swig_type_46 arg10, swig_voidp arg11, swig_voidp arg12);
+extern swig_type_47 _wrap_Submit_cujoin(uintptr_t arg1, swig_type_48 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_type_49 arg6, swig_type_50 arg7, swig_voidp arg8, swig_voidp arg9);
+extern swig_type_51 _wrap_WorkWait_cujoin(uintptr_t arg1, swig_type_52 arg2, swig_voidp arg3);
+extern swig_type_53 _wrap_WorkContributors_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_54 arg3);
+extern swig_type_55 _wrap_JoinableCreate_cujoin(uintptr_t arg1, swig_type_56 arg2, swig_voidp arg3, swig_type_57 arg4, swig_type_58 arg5, swig_voidp arg6);
+extern swig_type_59 _wrap_JoinableNotify_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_60 _wrap_CtxCreate_cujoin(swig_voidp arg1, swig_type_61 arg2, swig_type_62 arg3, swig_type_63 arg4, swig_voidp arg5, swig_voidp arg6, swig_type_64 arg7, swig_voidp arg8, swig_voidp arg9);
+extern swig_type_65 _wrap_CtxFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_66 _wrap_CtxStopped_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_67 _wrap_CtxReport_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_68 _wrap_CtxRounds_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_69 arg3);
+extern swig_type_70 _wrap_DDPCreate_cujoin(uintptr_t arg1, swig_type_71 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_type_72 arg8, swig_voidp arg9, swig_voidp arg10, swig_voidp arg11, swig_type_73 arg12, swig_voidp arg13, swig_voidp arg14);
+extern swig_type_74 _wrap_MemoryCreate_cujoin(uintptr_t arg1, swig_type_75 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
 extern void _wrap_MemoryData_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_66 _wrap_DDPForward_cujoin(uintptr_t arg1, double arg2, swig_voidp arg3);
-extern swig_type_67 _wrap_DDPReady_cujoin(uintptr_t arg1, swig_type_68 arg2, swig_voidp arg3);
-extern swig_type_69 _wrap_DDPFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_70 _wrap_DDPSetCommHook_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_71 arg3, swig_intgo arg4, swig_type_72 arg5, swig_intgo arg6);
-extern swig_type_73 _wrap_DDPSetBufferHook_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3, swig_type_74 arg4, swig_intgo arg5, swig_type_75 arg6, swig_intgo arg7);
-extern void _wrap_DDPGradient_cujoin(uintptr_t arg1, swig_type_76 arg2, swig_voidp arg3);
-extern swig_type_77 _wrap_DDPUsed_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_78 arg3);
-extern swig_type_79 _wrap_DDPReport_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_80 _wrap_ZeroCreate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_81 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_voidp arg10, swig_type_82 arg11, swig_voidp arg12, uintptr_t arg13, swig_type_83 arg14, swig_voidp arg15, swig_type_84 arg16, swig_voidp arg17, swig_voidp arg18, swig_type_85 arg19, swig_intgo arg20, swig_type_86 arg21, swig_type_87 arg22, swig_voidp arg23, swig_voidp arg24);
-extern swig_type_88 _wrap_ZeroAddParamGroup_cujoin(uintptr_t arg1, swig_type_89 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_type_90 arg10, swig_voidp arg11);
-extern void _wrap_ZeroParamData_cujoin(uintptr_t arg1, swig_type_91 arg2, swig_voidp arg3);
-extern swig_type_92 _wrap_ZeroStep_cujoin(uintptr_t arg1, swig_type_93 arg2, uintptr_t arg3, swig_voidp arg4, swig_intgo arg5, swig_voidp arg6, swig_voidp arg7);
-extern swig_type_94 _wrap_ZeroClipGradNorm_cujoin(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, swig_voidp arg5);
-extern swig_type_95 _wrap_ZeroMemory_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_96 _wrap_ScheduleAt_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_97 arg3, swig_voidp arg4);
-extern swig_type_98 _wrap_ScalerCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_99 _wrap_ScalerGet_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern swig_type_100 _wrap_ZeroGetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_101 arg3, swig_voidp arg4);
-extern swig_type_102 _wrap_ZeroConsolidate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_103 _wrap_ZeroStateDict_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_104 _wrap_ZeroLoadStateDict_cujoin(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_105 _wrap_ZeroSave_cujoin(uintptr_t arg1, swig_type_106 arg2, uintptr_t arg3, swig_intgo arg4, swig_intgo arg5, swig_voidp arg6);
-extern swig_type_107 _wrap_ZeroLoad_cujoin(uintptr_t arg1, swig_type_108 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
-extern swig_type_109 _wrap_ZeroShard_cujoin(uintptr_t arg1, swig_type_110 arg2, swig_voidp arg3);
-extern swig_type_111 _wrap_StateCreate_cujoin(swig_voidp arg1);
-extern swig_type_112 _wrap_StateSet_cujoin(uintptr_t arg1, swig_type_113 arg2, swig_type_114 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, double arg7);
-extern swig_type_115 _wrap_StateItem_cujoin(uintptr_t arg1, swig_type_116 arg2, swig_type_117 arg3, swig_intgo arg4, swig_voidp arg5);
-extern swig_type_118 _wrap_PctxParseStd_cujoin(swig_type_119 arg1, swig_voidp arg2, swig_type_120 arg3);
-extern swig_type_121 _wrap_PctxCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_122 arg3, swig_voidp arg4, swig_voidp arg5, swig_type_123 arg6, swig_voidp arg7, swig_type_124 arg8, swig_voidp arg9, swig_type_125 arg10, swig_type_126 arg11, swig_voidp arg12);
-extern swig_type_127 _wrap_PctxSetEnv_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_128 arg3, swig_type_129 arg4, swig_intgo arg5);
-extern swig_type_130 _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3, swig_voidp arg4, swig_type_131 arg5, swig_voidp arg6, swig_voidp arg7, swig_type_132 arg8, swig_voidp arg9, swig_type_133 arg10, swig_voidp arg11, swig_type_134 arg12, swig_voidp arg13, swig_voidp arg14, swig_type_135 arg15);
-extern swig_type_136 _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_137 _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_138 arg2, swig_voidp arg3);
-extern swig_type_139 _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_140 _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_141 arg3, swig_voidp arg4);
-extern swig_type_142 _wrap_PctxRegister_cujoin(swig_type_143 arg1, swig_type_144 arg2);
-extern swig_type_145 _wrap_PctxWorkerMain_cujoin(swig_voidp arg1);
-extern swig_type_146 _wrap_PctxReturn_cujoin(swig_voidp arg1, swig_type_147 arg2);
-extern swig_type_148 _wrap_PctxRecord_cujoin(swig_type_149 arg1, swig_voidp arg2);
-extern swig_type_150 _wrap_PctxRecordError_cujoin(swig_type_151 arg1, swig_type_152 arg2, swig_intgo arg3);
-extern swig_type_153 _wrap_Version_cujoin(void);
+extern swig_type_76 _wrap_DDPForward_cujoin(uintptr_t arg1, double arg2, swig_voidp arg3);
+extern swig_type_77 _wrap_DDPReady_cujoin(uintptr_t arg1, swig_type_78 arg2, swig_voidp arg3);
+extern swig_type_79 _wrap_DDPFinish_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_80 _wrap_DDPSetCommHook_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_81 arg3, swig_intgo arg4, swig_type_82 arg5, swig_intgo arg6);
+extern swig_type_83 _wrap_DDPSetBufferHook_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3, swig_type_84 arg4, swig_intgo arg5, swig_type_85 arg6, swig_intgo arg7);
+extern void _wrap_DDPGradient_cujoin(uintptr_t arg1, swig_type_86 arg2, swig_voidp arg3);
+extern swig_type_87 _wrap_DDPUsed_cujoin(uintptr_t arg1, swig_voidp arg2, swig_type_88 arg3);
+extern swig_type_89 _wrap_DDPReport_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_90 _wrap_ZeroCreate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_91 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_voidp arg10, swig_type_92 arg11, swig_voidp arg12, uintptr_t arg13, swig_type_93 arg14, swig_voidp arg15, swig_type_94 arg16, swig_voidp arg17, swig_voidp arg18, swig_type_95 arg19, swig_intgo arg20, swig_type_96 arg21, swig_type_97 arg22, swig_voidp arg23, swig_voidp arg24);
+extern swig_type_98 _wrap_ZeroAddParamGroup_cujoin(uintptr_t arg1, swig_type_99 arg2, swig_voidp arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, swig_voidp arg7, swig_voidp arg8, swig_voidp arg9, swig_type_100 arg10, swig_voidp arg11);
+extern void _wrap_ZeroParamData_cujoin(uintptr_t arg1, swig_type_101 arg2, swig_voidp arg3);
+extern swig_type_102 _wrap_ZeroStep_cujoin(uintptr_t arg1, swig_type_103 arg2, uintptr_t arg3, swig_voidp arg4, swig_intgo arg5, swig_voidp arg6, swig_voidp arg7);
+extern swig_type_104 _wrap_ZeroClipGradNorm_cujoin(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_105 _wrap_ZeroMemory_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_106 _wrap_ScheduleAt_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_107 arg3, swig_voidp arg4);
+extern swig_type_108 _wrap_ScalerCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_109 _wrap_ScalerGet_cujoin(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
+extern swig_type_110 _wrap_ZeroGetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_111 arg3, swig_voidp arg4);
+extern swig_type_112 _wrap_ZeroConsolidate_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_113 _wrap_ZeroStateDict_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_114 _wrap_ZeroLoadStateDict_cujoin(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_115 _wrap_ZeroSave_cujoin(uintptr_t arg1, swig_type_116 arg2, uintptr_t arg3, swig_intgo arg4, swig_intgo arg5, swig_voidp arg6);
+extern swig_type_117 _wrap_ZeroLoad_cujoin(uintptr_t arg1, swig_type_118 arg2, swig_intgo arg3, swig_voidp arg4, swig_voidp arg5);
+extern swig_type_119 _wrap_ZeroShard_cujoin(uintptr_t arg1, swig_type_120 arg2, swig_voidp arg3);
+extern swig_type_121 _wrap_StateCreate_cujoin(swig_voidp arg1);
+extern swig_type_122 _wrap_StateSet_cujoin(uintptr_t arg1, swig_type_123 arg2, swig_type_124 arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, double arg7);
+extern swig_type_125 _wrap_StateItem_cujoin(uintptr_t arg1, swig_type_126 arg2, swig_type_127 arg3, swig_intgo arg4, swig_voidp arg5);
+extern swig_type_128 _wrap_PctxParseStd_cujoin(swig_type_129 arg1, swig_voidp arg2, swig_type_130 arg3);
+extern swig_type_131 _wrap_PctxCreate_cujoin(swig_voidp arg1, swig_voidp arg2, swig_type_132 arg3, swig_voidp arg4, swig_voidp arg5, swig_type_133 arg6, swig_voidp arg7, swig_type_134 arg8, swig_voidp arg9, swig_type_135 arg10, swig_type_136 arg11, swig_voidp arg12);
+extern swig_type_137 _wrap_PctxSetEnv_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_138 arg3, swig_type_139 arg4, swig_intgo arg5);
+extern swig_type_140 _wrap_PctxSetWorker_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3, swig_voidp arg4, swig_type_141 arg5, swig_voidp arg6, swig_voidp arg7, swig_type_142 arg8, swig_voidp arg9, swig_type_143 arg10, swig_voidp arg11, swig_type_144 arg12, swig_voidp arg13, swig_voidp arg14, swig_type_145 arg15, swig_voidp arg16, swig_type_146 arg17);
+extern swig_type_147 _wrap_PctxStart_cujoin(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_148 _wrap_PctxWait_cujoin(uintptr_t arg1, swig_type_149 arg2, swig_voidp arg3);
+extern swig_type_150 _wrap_PctxResult_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_151 _wrap_PctxHealth_cujoin(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_152 _wrap_PctxClose_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_153 arg3, swig_voidp arg4);
+extern swig_type_154 _wrap_PctxRegister_cujoin(swig_type_155 arg1, swig_type_156 arg2);
+extern swig_type_157 _wrap_PctxWorkerMain_cujoin(swig_voidp arg1);
+extern swig_type_158 _wrap_PctxReturn_cujoin(swig_voidp arg1, swig_type_159 arg2);
+extern swig_type_160 _wrap_PctxRecord_cujoin(swig_type_161 arg1, swig_voidp arg2);
+extern swig_type_162 _wrap_PctxRecordError_cujoin(swig_type_163 arg1, swig_type_164 arg2, swig_intgo arg3);
+extern swig_type_165 _wrap_Version_cujoin(void);
 extern swig_intgo _wrap_ABIVersion_cujoin(void);
-extern swig_type_154 _wrap_Backends_cujoin(void);
-extern swig_type_155 _wrap_StoreURL_cujoin(uintptr_t arg1);
+extern swig_type_166 _wrap_Backends_cujoin(void);
+extern swig_type_167 _wrap_StoreURL_cujoin(uintptr_t arg1);
 extern void _wrap_StoreAbort_cujoin(uintptr_t arg1);
 extern void _wrap_StoreDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupRank_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_GroupSize_cujoin(uintptr_t arg1);
-extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_156 arg2);
+extern void _wrap_GroupAbort_cujoin(uintptr_t arg1, swig_type_168 arg2);
 extern void _wrap_GroupDestroy_cujoin(uintptr_t arg1);
-extern swig_type_157 _wrap_WorkTest_cujoin(uintptr_t arg1);
+extern swig_type_169 _wrap_WorkTest_cujoin(uintptr_t arg1);
 extern void _wrap_WorkAbort_cujoin(uintptr_t arg1);
 extern void _wrap_WorkDestroy_cujoin(uintptr_t arg1);
-extern swig_type_158 _wrap_MemorySize_cujoin(uintptr_t arg1);
+extern swig_type_170 _wrap_MemorySize_cujoin(uintptr_t arg1);
 extern void _wrap_MemoryDestroy_cujoin(uintptr_t arg1);
 extern void _wrap_JoinableDestroy_cujoin(uintptr_t arg1);
-extern swig_type_159 _wrap_CtxStart_cujoin(uintptr_t arg1);
-extern swig_type_160 _wrap_CtxStop_cujoin(uintptr_t arg1);
-extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_161 arg2);
+extern swig_type_171 _wrap_CtxStart_cujoin(uintptr_t arg1);
+extern swig_type_172 _wrap_CtxStop_cujoin(uintptr_t arg1);
+extern void _wrap_CtxAbort_cujoin(uintptr_t arg1, swig_type_173 arg2);
 extern void _wrap_CtxDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_DDPJoinable_cujoin(uintptr_t arg1);
-extern swig_type_162 _wrap_DDPSetSync_cujoin(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_174 _wrap_DDPSetSync_cujoin(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_DDPDestroy_cujoin(uintptr_t arg1);
 extern uintptr_t _wrap_ZeroJoinable_cujoin(uintptr_t arg1);
-extern swig_type_163 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
-extern swig_type_164 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_165 arg2);
-extern swig_type_166 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_167 arg3, double arg4);
-extern swig_type_168 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_169 arg2, swig_voidp arg3);
-extern swig_type_170 _wrap_ZeroSetFrozen_cujoin(uintptr_t arg1, swig_type_171 arg2, swig_intgo arg3);
-extern swig_type_172 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
-extern swig_type_173 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
+extern swig_type_175 _wrap_ZeroGroupCount_cujoin(uintptr_t arg1);
+extern swig_type_176 _wrap_ZeroHyperName_cujoin(uintptr_t arg1, swig_type_177 arg2);
+extern swig_type_178 _wrap_ZeroSetHyper_cujoin(uintptr_t arg1, swig_intgo arg2, swig_type_179 arg3, double arg4);
+extern swig_type_180 _wrap_ZeroSetGradient_cujoin(uintptr_t arg1, swig_type_181 arg2, swig_voidp arg3);
+extern swig_type_182 _wrap_ZeroSetFrozen_cujoin(uintptr_t arg1, swig_type_183 arg2, swig_intgo arg3);
+extern swig_type_184 _wrap_ZeroClearGradients_cujoin(uintptr_t arg1);
+extern swig_type_185 _wrap_ZeroShardCount_cujoin(uintptr_t arg1);
 extern void _wrap_ZeroDestroy_cujoin(uintptr_t arg1);
-extern swig_type_174 _wrap_StateCount_cujoin(uintptr_t arg1);
+extern swig_type_186 _wrap_StateCount_cujoin(uintptr_t arg1);
 extern void _wrap_StateDestroy_cujoin(uintptr_t arg1);
 extern double _wrap_ScalerScale_cujoin(uintptr_t arg1);
 extern void _wrap_ScalerDestroy_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFailed_cujoin(uintptr_t arg1);
 extern swig_intgo _wrap_PctxFirstFailure_cujoin(uintptr_t arg1);
-extern swig_type_175 _wrap_PctxReport_cujoin(uintptr_t arg1);
-extern swig_type_176 _wrap_PctxReportJSON_cujoin(uintptr_t arg1);
-extern swig_type_177 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
-extern swig_type_178 _wrap_PctxStop_cujoin(uintptr_t arg1);
+extern swig_type_187 _wrap_PctxReport_cujoin(uintptr_t arg1);
+extern swig_type_188 _wrap_PctxReportJSON_cujoin(uintptr_t arg1);
+extern swig_type_189 _wrap_PctxSignal_cujoin(uintptr_t arg1, swig_intgo arg2, swig_intgo arg3);
+extern swig_type_190 _wrap_PctxStop_cujoin(uintptr_t arg1);
 extern void _wrap_PctxAbort_cujoin(uintptr_t arg1);
 extern void _wrap_PctxDestroy_cujoin(uintptr_t arg1);
 #undef intgo
@@ -530,7 +545,7 @@ func StoreWait(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4 int64, arg5 u
 	return swig_r_1
 }
 
-func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, arg6 int, arg7 int64, arg8 int64, arg9 int, arg10 unsafe.Pointer, arg11 unsafe.Pointer) (_swig_ret *Failure) {
+func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, arg6 int, arg7 int64, arg8 int64, arg9 int, arg10 int, arg11 unsafe.Pointer, arg12 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -543,7 +558,8 @@ func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, 
 	_swig_i_8 := arg9
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
-	swig_r = (uint64)(C._wrap_GroupCreate_cujoin(*(*C.swig_type_27)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_intgo(_swig_i_5), C.swig_type_30(_swig_i_6), C.swig_type_31(_swig_i_7), C.swig_intgo(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_voidp(_swig_i_10)))
+	_swig_i_11 := arg12
+	swig_r = (uint64)(C._wrap_GroupCreate_cujoin(*(*C.swig_type_27)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_intgo(_swig_i_5), C.swig_type_30(_swig_i_6), C.swig_type_31(_swig_i_7), C.swig_intgo(_swig_i_8), C.swig_intgo(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_voidp(_swig_i_11)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -552,6 +568,38 @@ func GroupCreate(arg1 string, arg2 string, arg3 string, arg4 uintptr, arg5 int, 
 	}
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
+	}
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func GroupSplit(arg1 uintptr, arg2 int, arg3 int, arg4 string, arg5 string, arg6 string, arg7 uintptr, arg8 int, arg9 int, arg10 int64, arg11 int64, arg12 int, arg13 int, arg14 unsafe.Pointer, arg15 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	_swig_i_6 := arg7
+	_swig_i_7 := arg8
+	_swig_i_8 := arg9
+	_swig_i_9 := arg10
+	_swig_i_10 := arg11
+	_swig_i_11 := arg12
+	_swig_i_12 := arg13
+	_swig_i_13 := arg14
+	_swig_i_14 := arg15
+	swig_r = (uint64)(C._wrap_GroupSplit_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_intgo(_swig_i_2), *(*C.swig_type_33)(unsafe.Pointer(&_swig_i_3)), *(*C.swig_type_34)(unsafe.Pointer(&_swig_i_4)), *(*C.swig_type_35)(unsafe.Pointer(&_swig_i_5)), C.uintptr_t(_swig_i_6), C.swig_intgo(_swig_i_7), C.swig_intgo(_swig_i_8), C.swig_type_36(_swig_i_9), C.swig_type_37(_swig_i_10), C.swig_intgo(_swig_i_11), C.swig_intgo(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_voidp(_swig_i_14)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg4
+	}
+	if Swig_escape_always_false {
+		Swig_escape_val = arg5
+	}
+	if Swig_escape_always_false {
+		Swig_escape_val = arg6
 	}
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
@@ -583,7 +631,7 @@ func GroupClose(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failu
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_GroupClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_35(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_GroupClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_41(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -603,7 +651,24 @@ func Collective(arg1 int, arg2 uintptr, arg3 unsafe.Pointer, arg4 int64, arg5 un
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
 	_swig_i_11 := arg12
-	swig_r = (uint64)(C._wrap_Collective_cujoin(C.swig_intgo(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_type_37(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_38(_swig_i_5), C.swig_intgo(_swig_i_6), C.swig_intgo(_swig_i_7), C.swig_type_39(_swig_i_8), C.swig_type_40(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_voidp(_swig_i_11)))
+	swig_r = (uint64)(C._wrap_Collective_cujoin(C.swig_intgo(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_type_43(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_44(_swig_i_5), C.swig_intgo(_swig_i_6), C.swig_intgo(_swig_i_7), C.swig_type_45(_swig_i_8), C.swig_type_46(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_voidp(_swig_i_11)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
+func Submit(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 unsafe.Pointer, arg6 int64, arg7 uint64, arg8 unsafe.Pointer, arg9 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	_swig_i_6 := arg7
+	_swig_i_7 := arg8
+	_swig_i_8 := arg9
+	swig_r = (uint64)(C._wrap_Submit_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_48(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_49(_swig_i_5), C.swig_type_50(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -614,7 +679,7 @@ func WorkWait(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_WorkWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_42(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_WorkWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_52(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -625,7 +690,7 @@ func WorkContributors(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret 
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int64)(C._wrap_WorkContributors_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_44(_swig_i_2)))
+	swig_r = (int64)(C._wrap_WorkContributors_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_54(_swig_i_2)))
 	return swig_r
 }
 
@@ -637,7 +702,7 @@ func JoinableCreate(arg1 uintptr, arg2 string, arg3 unsafe.Pointer, arg4 int64, 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (uint64)(C._wrap_JoinableCreate_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_46)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_type_47(_swig_i_3), C.swig_type_48(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (uint64)(C._wrap_JoinableCreate_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_56)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_type_57(_swig_i_3), C.swig_type_58(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -668,7 +733,7 @@ func CtxCreate(arg1 unsafe.Pointer, arg2 int64, arg3 int64, arg4 int64, arg5 uns
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
 	_swig_i_8 := arg9
-	swig_r = (uint64)(C._wrap_CtxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_51(_swig_i_1), C.swig_type_52(_swig_i_2), C.swig_type_53(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_type_54(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8)))
+	swig_r = (uint64)(C._wrap_CtxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_61(_swig_i_1), C.swig_type_62(_swig_i_2), C.swig_type_63(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_type_64(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -709,7 +774,7 @@ func CtxRounds(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret int64) 
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int64)(C._wrap_CtxRounds_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_59(_swig_i_2)))
+	swig_r = (int64)(C._wrap_CtxRounds_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_69(_swig_i_2)))
 	return swig_r
 }
 
@@ -729,7 +794,7 @@ func DDPCreate(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsafe.Pointe
 	_swig_i_11 := arg12
 	_swig_i_12 := arg13
 	_swig_i_13 := arg14
-	swig_r = (uint64)(C._wrap_DDPCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_61(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_62(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_63(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13)))
+	swig_r = (uint64)(C._wrap_DDPCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_71(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_72(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_73(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -742,7 +807,7 @@ func MemoryCreate(arg1 uintptr, arg2 int64, arg3 int, arg4 unsafe.Pointer, arg5 
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_MemoryCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_65(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_MemoryCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_75(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -770,7 +835,7 @@ func DDPReady(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_DDPReady_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_DDPReady_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_78(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -794,7 +859,7 @@ func DDPSetCommHook(arg1 uintptr, arg2 int, arg3 uint64, arg4 int, arg5 int64, a
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (uint64)(C._wrap_DDPSetCommHook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_71(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_type_72(_swig_i_4), C.swig_intgo(_swig_i_5)))
+	swig_r = (uint64)(C._wrap_DDPSetCommHook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_81(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_type_82(_swig_i_4), C.swig_intgo(_swig_i_5)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -809,7 +874,7 @@ func DDPSetBufferHook(arg1 uintptr, arg2 int, arg3 int, arg4 uint64, arg5 int, a
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uint64)(C._wrap_DDPSetBufferHook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_type_74(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_type_75(_swig_i_5), C.swig_intgo(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_DDPSetBufferHook_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_type_84(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_type_85(_swig_i_5), C.swig_intgo(_swig_i_6)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -819,7 +884,7 @@ func DDPGradient(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	C._wrap_DDPGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1), C.swig_voidp(_swig_i_2))
+	C._wrap_DDPGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_86(_swig_i_1), C.swig_voidp(_swig_i_2))
 }
 
 func DDPUsed(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret int64) {
@@ -827,7 +892,7 @@ func DDPUsed(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int64)(C._wrap_DDPUsed_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_78(_swig_i_2)))
+	swig_r = (int64)(C._wrap_DDPUsed_cujoin(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_88(_swig_i_2)))
 	return swig_r
 }
 
@@ -868,7 +933,7 @@ func ZeroCreate(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer, arg5 un
 	_swig_i_21 := arg22
 	_swig_i_22 := arg23
 	_swig_i_23 := arg24
-	swig_r = (uint64)(C._wrap_ZeroCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_81(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_type_82(_swig_i_10), C.swig_voidp(_swig_i_11), C.uintptr_t(_swig_i_12), *(*C.swig_type_83)(unsafe.Pointer(&_swig_i_13)), C.swig_voidp(_swig_i_14), C.swig_type_84(_swig_i_15), C.swig_voidp(_swig_i_16), C.swig_voidp(_swig_i_17), C.swig_type_85(_swig_i_18), C.swig_intgo(_swig_i_19), C.swig_type_86(_swig_i_20), C.swig_type_87(_swig_i_21), C.swig_voidp(_swig_i_22), C.swig_voidp(_swig_i_23)))
+	swig_r = (uint64)(C._wrap_ZeroCreate_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_91(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_voidp(_swig_i_9), C.swig_type_92(_swig_i_10), C.swig_voidp(_swig_i_11), C.uintptr_t(_swig_i_12), *(*C.swig_type_93)(unsafe.Pointer(&_swig_i_13)), C.swig_voidp(_swig_i_14), C.swig_type_94(_swig_i_15), C.swig_voidp(_swig_i_16), C.swig_voidp(_swig_i_17), C.swig_type_95(_swig_i_18), C.swig_intgo(_swig_i_19), C.swig_type_96(_swig_i_20), C.swig_type_97(_swig_i_21), C.swig_voidp(_swig_i_22), C.swig_voidp(_swig_i_23)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg14
 	}
@@ -890,7 +955,7 @@ func ZeroAddParamGroup(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer, arg4 unsaf
 	_swig_i_8 := arg9
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
-	swig_r = (uint64)(C._wrap_ZeroAddParamGroup_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_89(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_90(_swig_i_9), C.swig_voidp(_swig_i_10)))
+	swig_r = (uint64)(C._wrap_ZeroAddParamGroup_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_99(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_voidp(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_100(_swig_i_9), C.swig_voidp(_swig_i_10)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -900,7 +965,7 @@ func ZeroParamData(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	C._wrap_ZeroParamData_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_91(_swig_i_1), C.swig_voidp(_swig_i_2))
+	C._wrap_ZeroParamData_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_101(_swig_i_1), C.swig_voidp(_swig_i_2))
 }
 
 func ZeroStep(arg1 uintptr, arg2 uint64, arg3 uintptr, arg4 unsafe.Pointer, arg5 int, arg6 unsafe.Pointer, arg7 unsafe.Pointer) (_swig_ret *Failure) {
@@ -912,7 +977,7 @@ func ZeroStep(arg1 uintptr, arg2 uint64, arg3 uintptr, arg4 unsafe.Pointer, arg5
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uint64)(C._wrap_ZeroStep_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_93(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_ZeroStep_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_103(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -947,7 +1012,7 @@ func ScheduleAt(arg1 unsafe.Pointer, arg2 unsafe.Pointer, arg3 int64, arg4 unsaf
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ScheduleAt_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_97(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ScheduleAt_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_107(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -981,7 +1046,7 @@ func ZeroGetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 unsafe.Pointer) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ZeroGetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_101)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroGetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_111)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1030,7 +1095,7 @@ func ZeroSave(arg1 uintptr, arg2 string, arg3 uintptr, arg4 int, arg5 int, arg6 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (uint64)(C._wrap_ZeroSave_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_106)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (uint64)(C._wrap_ZeroSave_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_116)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_intgo(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1046,7 +1111,7 @@ func ZeroLoad(arg1 uintptr, arg2 string, arg3 int, arg4 unsafe.Pointer, arg5 uns
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_ZeroLoad_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_108)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_ZeroLoad_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_118)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1060,7 +1125,7 @@ func ZeroShard(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failur
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroShard_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_110(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroShard_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_120(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1084,7 +1149,7 @@ func StateSet(arg1 uintptr, arg2 string, arg3 string, arg4 unsafe.Pointer, arg5 
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r = (uint64)(C._wrap_StateSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_113)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_114)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.double(_swig_i_6)))
+	swig_r = (uint64)(C._wrap_StateSet_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_123)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_124)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.double(_swig_i_6)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1103,7 +1168,7 @@ func StateItem(arg1 uintptr, arg2 int64, arg3 string, arg4 int, arg5 unsafe.Poin
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_StateItem_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_116(_swig_i_1), *(*C.swig_type_117)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_StateItem_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1), *(*C.swig_type_127)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1117,7 +1182,7 @@ func PctxParseStd(arg1 string, arg2 unsafe.Pointer, arg3 int64) (_swig_ret *Fail
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxParseStd_cujoin(*(*C.swig_type_119)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_type_120(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxParseStd_cujoin(*(*C.swig_type_129)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_type_130(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -1140,7 +1205,7 @@ func PctxCreate(arg1 unsafe.Pointer, arg2 unsafe.Pointer, arg3 int64, arg4 unsaf
 	_swig_i_9 := arg10
 	_swig_i_10 := arg11
 	_swig_i_11 := arg12
-	swig_r = (uint64)(C._wrap_PctxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_122(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_123(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_124(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_125(_swig_i_9), C.swig_type_126(_swig_i_10), C.swig_voidp(_swig_i_11)))
+	swig_r = (uint64)(C._wrap_PctxCreate_cujoin(C.swig_voidp(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_132(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_type_133(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_134(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_135(_swig_i_9), C.swig_type_136(_swig_i_10), C.swig_voidp(_swig_i_11)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1153,7 +1218,7 @@ func PctxSetEnv(arg1 uintptr, arg2 int, arg3 string, arg4 string, arg5 int) (_sw
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (uint64)(C._wrap_PctxSetEnv_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_128)(unsafe.Pointer(&_swig_i_2)), *(*C.swig_type_129)(unsafe.Pointer(&_swig_i_3)), C.swig_intgo(_swig_i_4)))
+	swig_r = (uint64)(C._wrap_PctxSetEnv_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_138)(unsafe.Pointer(&_swig_i_2)), *(*C.swig_type_139)(unsafe.Pointer(&_swig_i_3)), C.swig_intgo(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1165,7 +1230,7 @@ func PctxSetEnv(arg1 uintptr, arg2 int, arg3 string, arg4 string, arg5 int) (_sw
 	return swig_r_1
 }
 
-func PctxSetWorker(arg1 uintptr, arg2 int, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 int64, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 int64, arg9 unsafe.Pointer, arg10 int64, arg11 unsafe.Pointer, arg12 int64, arg13 unsafe.Pointer, arg14 unsafe.Pointer, arg15 int64) (_swig_ret *Failure) {
+func PctxSetWorker(arg1 uintptr, arg2 int, arg3 unsafe.Pointer, arg4 unsafe.Pointer, arg5 int64, arg6 unsafe.Pointer, arg7 unsafe.Pointer, arg8 int64, arg9 unsafe.Pointer, arg10 int64, arg11 unsafe.Pointer, arg12 int64, arg13 unsafe.Pointer, arg14 unsafe.Pointer, arg15 int64, arg16 unsafe.Pointer, arg17 int64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -1182,7 +1247,9 @@ func PctxSetWorker(arg1 uintptr, arg2 int, arg3 unsafe.Pointer, arg4 unsafe.Poin
 	_swig_i_12 := arg13
 	_swig_i_13 := arg14
 	_swig_i_14 := arg15
-	swig_r = (uint64)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_131(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_132(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_133(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_134(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_type_135(_swig_i_14)))
+	_swig_i_15 := arg16
+	_swig_i_16 := arg17
+	swig_r = (uint64)(C._wrap_PctxSetWorker_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_141(_swig_i_4), C.swig_voidp(_swig_i_5), C.swig_voidp(_swig_i_6), C.swig_type_142(_swig_i_7), C.swig_voidp(_swig_i_8), C.swig_type_143(_swig_i_9), C.swig_voidp(_swig_i_10), C.swig_type_144(_swig_i_11), C.swig_voidp(_swig_i_12), C.swig_voidp(_swig_i_13), C.swig_type_145(_swig_i_14), C.swig_voidp(_swig_i_15), C.swig_type_146(_swig_i_16)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1203,7 +1270,7 @@ func PctxWait(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *Failure
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_138(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxWait_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_149(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1220,13 +1287,24 @@ func PctxResult(arg1 uintptr, arg2 int, arg3 unsafe.Pointer) (_swig_ret *Failure
 	return swig_r_1
 }
 
+func PctxHealth(arg1 uintptr, arg2 int, arg3 unsafe.Pointer) (_swig_ret *Failure) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r = (uint64)(C._wrap_PctxHealth_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	var swig_r_1 *Failure
+ swig_r_1 = TakeFailure(uintptr(swig_r)) 
+	return swig_r_1
+}
+
 func PctxClose(arg1 uintptr, arg2 int, arg3 int64, arg4 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_141(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_PctxClose_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_type_153(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1236,7 +1314,7 @@ func PctxRegister(arg1 string, arg2 uint64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxRegister_cujoin(*(*C.swig_type_143)(unsafe.Pointer(&_swig_i_0)), C.swig_type_144(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxRegister_cujoin(*(*C.swig_type_155)(unsafe.Pointer(&_swig_i_0)), C.swig_type_156(_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -1258,7 +1336,7 @@ func PctxReturn(arg1 unsafe.Pointer, arg2 int64) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxReturn_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_147(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxReturn_cujoin(C.swig_voidp(_swig_i_0), C.swig_type_159(_swig_i_1)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1268,7 +1346,7 @@ func PctxRecord(arg1 uint64, arg2 unsafe.Pointer) (_swig_ret *Failure) {
 	var swig_r uint64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint64)(C._wrap_PctxRecord_cujoin(C.swig_type_149(_swig_i_0), C.swig_voidp(_swig_i_1)))
+	swig_r = (uint64)(C._wrap_PctxRecord_cujoin(C.swig_type_161(_swig_i_0), C.swig_voidp(_swig_i_1)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1279,7 +1357,7 @@ func PctxRecordError(arg1 string, arg2 string, arg3 int) (_swig_ret *Failure) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_PctxRecordError_cujoin(*(*C.swig_type_151)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_152)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_PctxRecordError_cujoin(*(*C.swig_type_163)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_164)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -1352,7 +1430,7 @@ func GroupSize(arg1 uintptr) (_swig_ret int) {
 func GroupAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_156)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_GroupAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_168)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1420,7 +1498,7 @@ func CtxStop(arg1 uintptr) (_swig_ret *Failure) {
 func CtxAbort(arg1 uintptr, arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_161)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_CtxAbort_cujoin(C.uintptr_t(_swig_i_0), *(*C.swig_type_173)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -1471,7 +1549,7 @@ func ZeroHyperName(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
+	swig_r_p := C._wrap_ZeroHyperName_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_177(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1484,7 +1562,7 @@ func ZeroSetHyper(arg1 uintptr, arg2 int, arg3 string, arg4 float64) (_swig_ret 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_167)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_ZeroSetHyper_cujoin(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_179)(unsafe.Pointer(&_swig_i_2)), C.double(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -1498,7 +1576,7 @@ func ZeroSetGradient(arg1 uintptr, arg2 int64, arg3 unsafe.Pointer) (_swig_ret *
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroSetGradient_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_181(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1
@@ -1509,7 +1587,7 @@ func ZeroSetFrozen(arg1 uintptr, arg2 int64, arg3 int) (_swig_ret *Failure) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (uint64)(C._wrap_ZeroSetFrozen_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1), C.swig_intgo(_swig_i_2)))
+	swig_r = (uint64)(C._wrap_ZeroSetFrozen_cujoin(C.uintptr_t(_swig_i_0), C.swig_type_183(_swig_i_1), C.swig_intgo(_swig_i_2)))
 	var swig_r_1 *Failure
  swig_r_1 = TakeFailure(uintptr(swig_r)) 
 	return swig_r_1

@@ -65,6 +65,17 @@ fn main() {
     field("ujoin_param.flags", offset_of!(ujoin_param, flags), |s: &ujoin_param| &s.flags);
     field("ujoin_param.reserved", offset_of!(ujoin_param, reserved), |s: &ujoin_param| &s.reserved);
     kind::<ujoin_reduce>("ujoin_reduce");
+    kind::<ujoin_op_kind>("ujoin_op_kind");
+    kind::<ujoin_op>("ujoin_op");
+    field("ujoin_op.size", offset_of!(ujoin_op, size), |s: &ujoin_op| &s.size);
+    field("ujoin_op.kind", offset_of!(ujoin_op, kind), |s: &ujoin_op| &s.kind);
+    field("ujoin_op.reduce", offset_of!(ujoin_op, reduce), |s: &ujoin_op| &s.reduce);
+    field("ujoin_op.peer", offset_of!(ujoin_op, peer), |s: &ujoin_op| &s.peer);
+    field("ujoin_op.reserved", offset_of!(ujoin_op, reserved), |s: &ujoin_op| &s.reserved);
+    field("ujoin_op.send", offset_of!(ujoin_op, send), |s: &ujoin_op| &s.send);
+    field("ujoin_op.recv", offset_of!(ujoin_op, recv), |s: &ujoin_op| &s.recv);
+    field("ujoin_op.send_counts", offset_of!(ujoin_op, send_counts), |s: &ujoin_op| &s.send_counts);
+    field("ujoin_op.recv_counts", offset_of!(ujoin_op, recv_counts), |s: &ujoin_op| &s.recv_counts);
     kind::<ujoin_op_options>("ujoin_op_options");
     field("ujoin_op_options.size", offset_of!(ujoin_op_options, size), |s: &ujoin_op_options| &s.size);
     field("ujoin_op_options.timeout_ms", offset_of!(ujoin_op_options, timeout_ms), |s: &ujoin_op_options| {
@@ -102,8 +113,8 @@ fn main() {
         offset_of!(ujoin_group_options, shadow_collectives),
         |s: &ujoin_group_options| &s.shadow_collectives,
     );
-    field("ujoin_group_options.reserved", offset_of!(ujoin_group_options, reserved), |s: &ujoin_group_options| {
-        &s.reserved
+    field("ujoin_group_options.threads", offset_of!(ujoin_group_options, threads), |s: &ujoin_group_options| {
+        &s.threads
     });
     kind::<ujoin_group_info>("ujoin_group_info");
     field("ujoin_group_info.size", offset_of!(ujoin_group_info, size), |s: &ujoin_group_info| &s.size);
@@ -119,7 +130,25 @@ fn main() {
         &s.local_size
     });
     field("ujoin_group_info.progress", offset_of!(ujoin_group_info, progress), |s: &ujoin_group_info| &s.progress);
-    field("ujoin_group_info.reserved", offset_of!(ujoin_group_info, reserved), |s: &ujoin_group_info| &s.reserved);
+    field("ujoin_group_info.threads", offset_of!(ujoin_group_info, threads), |s: &ujoin_group_info| &s.threads);
+    kind::<ujoin_memory_options>("ujoin_memory_options");
+    field("ujoin_memory_options.size", offset_of!(ujoin_memory_options, size), |s: &ujoin_memory_options| &s.size);
+    field("ujoin_memory_options.device", offset_of!(ujoin_memory_options, device), |s: &ujoin_memory_options| {
+        &s.device
+    });
+    field(
+        "ujoin_memory_options.device_index",
+        offset_of!(ujoin_memory_options, device_index),
+        |s: &ujoin_memory_options| &s.device_index,
+    );
+    field(
+        "ujoin_memory_options.one_per_host",
+        offset_of!(ujoin_memory_options, one_per_host),
+        |s: &ujoin_memory_options| &s.one_per_host,
+    );
+    field("ujoin_memory_options.reserved", offset_of!(ujoin_memory_options, reserved), |s: &ujoin_memory_options| {
+        &s.reserved
+    });
     kind::<ujoin_hook_args>("ujoin_hook_args");
     field("ujoin_hook_args.size", offset_of!(ujoin_hook_args, size), |s: &ujoin_hook_args| &s.size);
     field("ujoin_hook_args.joinable", offset_of!(ujoin_hook_args, joinable), |s: &ujoin_hook_args| &s.joinable);
@@ -201,6 +230,7 @@ fn main() {
     field("ujoin_ctx_report.stopped", offset_of!(ujoin_ctx_report, stopped), |s: &ujoin_ctx_report| &s.stopped);
     kind::<ujoin_division>("ujoin_division");
     kind::<ujoin_gradient_kind>("ujoin_gradient_kind");
+    kind::<ujoin_gradient_sync>("ujoin_gradient_sync");
     kind::<ujoin_comm_hook_kind>("ujoin_comm_hook_kind");
     kind::<ujoin_buffer_time>("ujoin_buffer_time");
     kind::<ujoin_ddp_options>("ujoin_ddp_options");
@@ -252,12 +282,14 @@ fn main() {
     field("ujoin_ddp_options.release_data", offset_of!(ujoin_ddp_options, release_data), |s: &ujoin_ddp_options| {
         &s.release_data
     });
+    field("ujoin_ddp_options.gradient_sync", offset_of!(ujoin_ddp_options, gradient_sync), |s: &ujoin_ddp_options| {
+        &s.gradient_sync
+    });
     field(
         "ujoin_ddp_options.params_released_on_ready",
         offset_of!(ujoin_ddp_options, params_released_on_ready),
         |s: &ujoin_ddp_options| &s.params_released_on_ready,
     );
-    field("ujoin_ddp_options.reserved", offset_of!(ujoin_ddp_options, reserved), |s: &ujoin_ddp_options| &s.reserved);
     kind::<ujoin_bucket>("ujoin_bucket");
     field("ujoin_bucket.size", offset_of!(ujoin_bucket, size), |s: &ujoin_bucket| &s.size);
     field("ujoin_bucket.group", offset_of!(ujoin_bucket, group), |s: &ujoin_bucket| &s.group);
@@ -579,7 +611,12 @@ fn main() {
     field("ujoin_pctx_spec.rotate_keep", offset_of!(ujoin_pctx_spec, rotate_keep), |s: &ujoin_pctx_spec| {
         &s.rotate_keep
     });
-    field("ujoin_pctx_spec.reserved", offset_of!(ujoin_pctx_spec, reserved), |s: &ujoin_pctx_spec| &s.reserved);
+    field("ujoin_pctx_spec.status_line", offset_of!(ujoin_pctx_spec, status_line), |s: &ujoin_pctx_spec| {
+        &s.status_line
+    });
+    kind::<ujoin_worker_fd>("ujoin_worker_fd");
+    field("ujoin_worker_fd.from", offset_of!(ujoin_worker_fd, from), |s: &ujoin_worker_fd| &s.from);
+    field("ujoin_worker_fd.to", offset_of!(ujoin_worker_fd, to), |s: &ujoin_worker_fd| &s.to);
     kind::<ujoin_worker>("ujoin_worker");
     field("ujoin_worker.size", offset_of!(ujoin_worker, size), |s: &ujoin_worker| &s.size);
     field("ujoin_worker.program", offset_of!(ujoin_worker, program), |s: &ujoin_worker| &s.program);
@@ -601,6 +638,8 @@ fn main() {
     field("ujoin_worker.umask_set", offset_of!(ujoin_worker, umask_set), |s: &ujoin_worker| &s.umask_set);
     field("ujoin_worker.umask", offset_of!(ujoin_worker, umask), |s: &ujoin_worker| &s.umask);
     field("ujoin_worker.reserved", offset_of!(ujoin_worker, reserved), |s: &ujoin_worker| &s.reserved);
+    field("ujoin_worker.fds", offset_of!(ujoin_worker, fds), |s: &ujoin_worker| &s.fds);
+    field("ujoin_worker.fd_count", offset_of!(ujoin_worker, fd_count), |s: &ujoin_worker| &s.fd_count);
     kind::<ujoin_worker_state>("ujoin_worker_state");
     kind::<ujoin_worker_result>("ujoin_worker_result");
     field("ujoin_worker_result.size", offset_of!(ujoin_worker_result, size), |s: &ujoin_worker_result| &s.size);
@@ -679,6 +718,64 @@ fn main() {
     field("ujoin_worker_result.error_path", offset_of!(ujoin_worker_result, error_path), |s: &ujoin_worker_result| {
         &s.error_path
     });
+    kind::<ujoin_worker_health>("ujoin_worker_health");
+    field("ujoin_worker_health.size", offset_of!(ujoin_worker_health, size), |s: &ujoin_worker_health| &s.size);
+    field("ujoin_worker_health.sequence", offset_of!(ujoin_worker_health, sequence), |s: &ujoin_worker_health| {
+        &s.sequence
+    });
+    field("ujoin_worker_health.round", offset_of!(ujoin_worker_health, round), |s: &ujoin_worker_health| &s.round);
+    field("ujoin_worker_health.since_ns", offset_of!(ujoin_worker_health, since_ns), |s: &ujoin_worker_health| {
+        &s.since_ns
+    });
+    field(
+        "ujoin_worker_health.last_output_ns",
+        offset_of!(ujoin_worker_health, last_output_ns),
+        |s: &ujoin_worker_health| &s.last_output_ns,
+    );
+    field("ujoin_worker_health.missing", offset_of!(ujoin_worker_health, missing), |s: &ujoin_worker_health| {
+        &s.missing
+    });
+    field(
+        "ujoin_worker_health.missing_count",
+        offset_of!(ujoin_worker_health, missing_count),
+        |s: &ujoin_worker_health| &s.missing_count,
+    );
+    field("ujoin_worker_health.operation", offset_of!(ujoin_worker_health, operation), |s: &ujoin_worker_health| {
+        &s.operation
+    });
+    field(
+        "ujoin_worker_health.waiting_for",
+        offset_of!(ujoin_worker_health, waiting_for),
+        |s: &ujoin_worker_health| &s.waiting_for,
+    );
+    field("ujoin_worker_health.group", offset_of!(ujoin_worker_health, group), |s: &ujoin_worker_health| &s.group);
+    field("ujoin_worker_health.text", offset_of!(ujoin_worker_health, text), |s: &ujoin_worker_health| &s.text);
+    field("ujoin_worker_health.state", offset_of!(ujoin_worker_health, state), |s: &ujoin_worker_health| &s.state);
+    field("ujoin_worker_health.rank", offset_of!(ujoin_worker_health, rank), |s: &ujoin_worker_health| &s.rank);
+    field("ujoin_worker_health.pid", offset_of!(ujoin_worker_health, pid), |s: &ujoin_worker_health| &s.pid);
+    field("ujoin_worker_health.group_pid", offset_of!(ujoin_worker_health, group_pid), |s: &ujoin_worker_health| {
+        &s.group_pid
+    });
+    field("ujoin_worker_health.group_rank", offset_of!(ujoin_worker_health, group_rank), |s: &ujoin_worker_health| {
+        &s.group_rank
+    });
+    field("ujoin_worker_health.group_size", offset_of!(ujoin_worker_health, group_size), |s: &ujoin_worker_health| {
+        &s.group_size
+    });
+    field("ujoin_worker_health.groups", offset_of!(ujoin_worker_health, groups), |s: &ujoin_worker_health| &s.groups);
+    field(
+        "ujoin_worker_health.in_operation",
+        offset_of!(ujoin_worker_health, in_operation),
+        |s: &ujoin_worker_health| &s.in_operation,
+    );
+    field("ujoin_worker_health.in_context", offset_of!(ujoin_worker_health, in_context), |s: &ujoin_worker_health| {
+        &s.in_context
+    });
+    field("ujoin_worker_health.joined", offset_of!(ujoin_worker_health, joined), |s: &ujoin_worker_health| &s.joined);
+    field("ujoin_worker_health.broken", offset_of!(ujoin_worker_health, broken), |s: &ujoin_worker_health| &s.broken);
+    field("ujoin_worker_health.reserved", offset_of!(ujoin_worker_health, reserved), |s: &ujoin_worker_health| {
+        &s.reserved
+    });
     kind::<ujoin_worker_args>("ujoin_worker_args");
     field("ujoin_worker_args.size", offset_of!(ujoin_worker_args, size), |s: &ujoin_worker_args| &s.size);
     field("ujoin_worker_args.args", offset_of!(ujoin_worker_args, args), |s: &ujoin_worker_args| &s.args);
@@ -736,11 +833,25 @@ fn main() {
     println!("value UJOIN_AVG {}", UJOIN_AVG);
     println!("value UJOIN_MIN {}", UJOIN_MIN);
     println!("value UJOIN_MAX {}", UJOIN_MAX);
+    println!("value UJOIN_PROD {}", UJOIN_PROD);
+    println!("value UJOIN_OP_BARRIER {}", UJOIN_OP_BARRIER);
+    println!("value UJOIN_OP_ALL_REDUCE {}", UJOIN_OP_ALL_REDUCE);
+    println!("value UJOIN_OP_REDUCE {}", UJOIN_OP_REDUCE);
+    println!("value UJOIN_OP_BROADCAST {}", UJOIN_OP_BROADCAST);
+    println!("value UJOIN_OP_ALL_GATHER {}", UJOIN_OP_ALL_GATHER);
+    println!("value UJOIN_OP_GATHER {}", UJOIN_OP_GATHER);
+    println!("value UJOIN_OP_SCATTER {}", UJOIN_OP_SCATTER);
+    println!("value UJOIN_OP_REDUCE_SCATTER {}", UJOIN_OP_REDUCE_SCATTER);
+    println!("value UJOIN_OP_ALL_TO_ALL {}", UJOIN_OP_ALL_TO_ALL);
+    println!("value UJOIN_OP_SEND {}", UJOIN_OP_SEND);
+    println!("value UJOIN_OP_RECV {}", UJOIN_OP_RECV);
     println!("value UJOIN_DIVISION_INITIAL {}", UJOIN_DIVISION_INITIAL);
     println!("value UJOIN_DIVISION_ACTIVE {}", UJOIN_DIVISION_ACTIVE);
     println!("value UJOIN_DIVISION_SAMPLES {}", UJOIN_DIVISION_SAMPLES);
     println!("value UJOIN_GRADIENT_MEAN {}", UJOIN_GRADIENT_MEAN);
     println!("value UJOIN_GRADIENT_SUM {}", UJOIN_GRADIENT_SUM);
+    println!("value UJOIN_GRADIENT_SYNC_ALL {}", UJOIN_GRADIENT_SYNC_ALL);
+    println!("value UJOIN_GRADIENT_SYNC_TO_OWNER {}", UJOIN_GRADIENT_SYNC_TO_OWNER);
     println!("value UJOIN_COMM_HOOK_ALL_REDUCE {}", UJOIN_COMM_HOOK_ALL_REDUCE);
     println!("value UJOIN_COMM_HOOK_F16 {}", UJOIN_COMM_HOOK_F16);
     println!("value UJOIN_COMM_HOOK_BF16 {}", UJOIN_COMM_HOOK_BF16);
@@ -786,6 +897,8 @@ fn main() {
     println!("value UJOIN_START_FORKSERVER {}", UJOIN_START_FORKSERVER);
     println!("value UJOIN_CONTAINMENT_GROUP {}", UJOIN_CONTAINMENT_GROUP);
     println!("value UJOIN_CONTAINMENT_WARDEN {}", UJOIN_CONTAINMENT_WARDEN);
+    println!("value UJOIN_CONTAINMENT_CGROUP {}", UJOIN_CONTAINMENT_CGROUP);
+    println!("value UJOIN_CONTAINMENT_BEST {}", UJOIN_CONTAINMENT_BEST);
     println!("value UJOIN_CONSOLE_BLOCK {}", UJOIN_CONSOLE_BLOCK);
     println!("value UJOIN_CONSOLE_DROP {}", UJOIN_CONSOLE_DROP);
     println!("value UJOIN_CONSOLE_SPILL {}", UJOIN_CONSOLE_SPILL);

@@ -39,6 +39,13 @@ pub struct ujoin_work {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
+/// Opaque handle: memory that the ranks of a host share.
+#[repr(C)]
+pub struct ujoin_memory {
+    _data: (),
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
 /// Opaque handle: one participant of a join context.
 #[repr(C)]
 pub struct ujoin_joinable {
@@ -190,7 +197,6 @@ pub const UJOIN_F16: ujoin_dtype = 3;
 pub const UJOIN_BF16: ujoin_dtype = 4;
 pub const UJOIN_I32: ujoin_dtype = 5;
 pub const UJOIN_I64: ujoin_dtype = 6;
-/// broadcast and all_gather only: bytes are not summed
 pub const UJOIN_U8: ujoin_dtype = 7;
 
 /// Where memory lies.
@@ -324,7 +330,8 @@ impl Default for ujoin_param {
     }
 }
 
-/// Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow; min and max propagate NaN.
+/// Reductions; 0 = sum. avg divides by the number of contributors and cannot overflow (of integers: toward zero);
+/// min and max propagate NaN; sums and products of integers wrap.
 pub type ujoin_reduce = i32;
 
 // enum ujoin_reduce_value
@@ -332,6 +339,77 @@ pub const UJOIN_SUM: ujoin_reduce = 1;
 pub const UJOIN_AVG: ujoin_reduce = 2;
 pub const UJOIN_MIN: ujoin_reduce = 3;
 pub const UJOIN_MAX: ujoin_reduce = 4;
+pub const UJOIN_PROD: ujoin_reduce = 5;
+
+/// Kinds of operations. n = elements, W = size of the group; in parentheses what a rank sends -> what it
+/// receives.
+pub type ujoin_op_kind = i32;
+
+// enum ujoin_op_kind_value
+pub const UJOIN_OP_BARRIER: ujoin_op_kind = 1;
+/// (n -> n)
+pub const UJOIN_OP_ALL_REDUCE: ujoin_op_kind = 2;
+/// (n -> n at the root) in rank order; elsewhere recv is not written
+pub const UJOIN_OP_REDUCE: ujoin_op_kind = 3;
+/// (n at the root -> n): the root gives send or recv, the others recv
+pub const UJOIN_OP_BROADCAST: ujoin_op_kind = 4;
+/// (n -> W n, by rank), or recv_counts, the same on every rank
+pub const UJOIN_OP_ALL_GATHER: ujoin_op_kind = 5;
+/// (n -> W n at the root), or its recv_counts
+pub const UJOIN_OP_GATHER: ujoin_op_kind = 6;
+/// (W n at the root, or its send_counts -> n)
+pub const UJOIN_OP_SCATTER: ujoin_op_kind = 7;
+/// (W n -> n), or recv_counts, the same on every rank
+pub const UJOIN_OP_REDUCE_SCATTER: ujoin_op_kind = 8;
+/// (W n -> W n), or send_counts and recv_counts
+pub const UJOIN_OP_ALL_TO_ALL: ujoin_op_kind = 9;
+/// (n -> nothing) to `peer`
+pub const UJOIN_OP_SEND: ujoin_op_kind = 10;
+/// (nothing -> n) from `peer`
+pub const UJOIN_OP_RECV: ujoin_op_kind = 11;
+
+/// One operation, completely described. What a kind does not use on this rank is not looked at.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_op {
+    /// in arrays that of the first is the distance between elements; all have the same
+    pub size: usize,
+    pub kind: ujoin_op_kind,
+    /// of kinds that reduce; 0 = sum
+    pub reduce: ujoin_reduce,
+    /// the root, or the other rank of send and recv
+    pub peer: i32,
+    pub reserved: i32,
+    /// all zero = in place: what this rank sends lies in recv (its own part, of a gather)
+    pub send: ujoin_const_buffer,
+    /// all zero at the root of a scatter: its own part stays in send
+    pub recv: ujoin_buffer,
+    /// elements for each rank, end to end in send; NULL = equal parts; read during the call
+    pub send_counts: *const usize,
+    /// likewise in recv
+    pub recv_counts: *const usize,
+}
+impl ujoin_op {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            kind: 0,
+            reduce: 0,
+            peer: 0,
+            reserved: 0,
+            send: ujoin_const_buffer::new(),
+            recv: ujoin_buffer::new(),
+            send_counts: core::ptr::null(),
+            recv_counts: core::ptr::null(),
+        }
+    }
+}
+impl Default for ujoin_op {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 /// How an operation runs.
 #[repr(C)]
@@ -386,7 +464,8 @@ pub struct ujoin_group_options {
     pub rendezvous_timeout_ms: i64,
     /// a joined rank shadows the program's own collectives, see ujoin_ctx_start
     pub shadow_collectives: i32,
-    pub reserved: i32,
+    /// that compute; default UJOIN_THREADS, else processors / local ranks; at most 1024
+    pub threads: i32,
 }
 impl ujoin_group_options {
     /// All zero, but for `size`: every field has its default.
@@ -402,7 +481,7 @@ impl ujoin_group_options {
             timeout_ms: 0,
             rendezvous_timeout_ms: 0,
             shadow_collectives: 0,
-            reserved: 0,
+            threads: 0,
         }
     }
 }
@@ -426,7 +505,8 @@ pub struct ujoin_group_info {
     pub local_size: i32,
     /// 1: work advances by itself; 0: only inside calls (fewer processors than ranks)
     pub progress: i32,
-    pub reserved: i32,
+    /// that compute in this rank, see ujoin_group_options
+    pub threads: i32,
 }
 impl ujoin_group_info {
     /// All zero, but for `size`: every field has its default.
@@ -439,11 +519,35 @@ impl ujoin_group_info {
             local_rank: 0,
             local_size: 0,
             progress: 0,
-            reserved: 0,
+            threads: 0,
         }
     }
 }
 impl Default for ujoin_group_info {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Options of ujoin_memory_create.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_memory_options {
+    pub size: usize,
+    /// 0 = host, the only one of this version
+    pub device: ujoin_device,
+    pub device_index: i32,
+    /// one copy for all ranks of a host instead of one each; the same on every rank
+    pub one_per_host: i32,
+    pub reserved: i32,
+}
+impl ujoin_memory_options {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self { size: size_of::<Self>(), device: 0, device_index: 0, one_per_host: 0, reserved: 0 }
+    }
+}
+impl Default for ujoin_memory_options {
     fn default() -> Self {
         Self::new()
     }
@@ -646,6 +750,15 @@ pub const UJOIN_GRADIENT_MEAN: ujoin_gradient_kind = 1;
 /// result = sum(g) / sum(n); the one for accumulation
 pub const UJOIN_GRADIENT_SUM: ujoin_gradient_kind = 2;
 
+/// Who sums the gradients.
+pub type ujoin_gradient_sync = i32;
+
+// enum ujoin_gradient_sync_value
+/// the reducer, for every rank (default)
+pub const UJOIN_GRADIENT_SYNC_ALL: ujoin_gradient_sync = 1;
+/// zero_step, each element for the rank that owns it: the fused step
+pub const UJOIN_GRADIENT_SYNC_TO_OWNER: ujoin_gradient_sync = 2;
+
 /// Ways to reduce a bucket.
 pub type ujoin_comm_hook_kind = i32;
 
@@ -701,10 +814,11 @@ pub struct ujoin_ddp_options {
     /// once, when the memory is no longer touched, also if create fails
     pub release: ujoin_destroy_fn,
     pub release_data: *mut c_void,
+    /// see zero_create; buckets do not count with UJOIN_GRADIENT_SYNC_TO_OWNER
+    pub gradient_sync: ujoin_gradient_sync,
     /// A parameter is not read any more once its gradient is ready: an optimizer that was made with this reducer may
     /// update it, on every rank, before ujoin_ddp_finish. The same on every rank. See zero_create.
     pub params_released_on_ready: i32,
-    pub reserved: i32,
 }
 impl ujoin_ddp_options {
     /// All zero, but for `size`: every field has its default.
@@ -726,8 +840,8 @@ impl ujoin_ddp_options {
             idle_timeout_ms: 0,
             release: None,
             release_data: core::ptr::null_mut(),
+            gradient_sync: 0,
             params_released_on_ready: 0,
-            reserved: 0,
         }
     }
 }
@@ -1066,7 +1180,7 @@ pub struct ujoin_zero_options {
     /// parameters move into the library's memory, side by side: see zero_param_data
     pub bucket_view: i32,
     pub reserved: i32,
-    /// overlap: this reducer of the gradients makes the steps, in its iterations: see zero_create
+    /// overlapped or fused steps, with this reducer of the gradients: see zero_create
     pub ddp: *mut ujoin_ddp,
 }
 impl ujoin_zero_options {
@@ -1409,6 +1523,12 @@ pub type ujoin_containment = i32;
 pub const UJOIN_CONTAINMENT_GROUP: ujoin_containment = 1;
 /// a helper process outlives this one and ends all, also if this one is killed
 pub const UJOIN_CONTAINMENT_WARDEN: ujoin_containment = 2;
+/// the same, and all are in a cgroup (version 2) of their own, which is killed as one: not even programs that
+/// fork without end escape. Below the cgroup of this process, which has to be allowed to make one (delegation, or
+/// root)
+pub const UJOIN_CONTAINMENT_CGROUP: ujoin_containment = 3;
+/// a cgroup where one can be made, else a warden; for forked workers the group
+pub const UJOIN_CONTAINMENT_BEST: ujoin_containment = 4;
 
 /// What happens when the console is slower than the workers; files always get everything.
 pub type ujoin_console_policy = i32;
@@ -1483,7 +1603,7 @@ pub struct ujoin_pctx_spec {
     /// only these on the console, others to their files or nowhere; NULL = all
     pub console_ranks: *const i32,
     pub console_rank_count: usize,
-    /// console lines with one of these also go to filtered_stdout.log of the attempt
+    /// lines that go to the console by tee and have one of these also go to filtered_stdout.log
     pub stdout_filters: *const *const c_char,
     pub stdout_filter_count: usize,
     pub stderr_filters: *const *const c_char,
@@ -1522,7 +1642,8 @@ pub struct ujoin_pctx_spec {
     pub no_colour: i32,
     /// old log files kept per stream; default 1; negative = none
     pub rotate_keep: i32,
-    pub reserved: i32,
+    /// 1: if stderr is a terminal, its last line tells how the job stands, where no worker writes to it
+    pub status_line: i32,
 }
 impl ujoin_pctx_spec {
     /// All zero, but for `size`: every field has its default.
@@ -1563,11 +1684,32 @@ impl ujoin_pctx_spec {
             same_session: 0,
             no_colour: 0,
             rotate_keep: 0,
-            reserved: 0,
+            status_line: 0,
         }
     }
 }
 impl Default for ujoin_pctx_spec {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A descriptor that a worker inherits.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_worker_fd {
+    /// open in this process when pctx_start is called; may be given to several workers, and stays open here
+    pub from: i32,
+    /// its number in the worker: 3 or more, below the limit for open files; -1 = the same as `from`
+    pub to: i32,
+}
+impl ujoin_worker_fd {
+    /// All zero: every field has its default.
+    pub const fn new() -> Self {
+        Self { from: 0, to: 0 }
+    }
+}
+impl Default for ujoin_worker_fd {
     fn default() -> Self {
         Self::new()
     }
@@ -1607,6 +1749,10 @@ pub struct ujoin_worker {
     pub umask_set: i32,
     pub umask: i32,
     pub reserved: i32,
+    /// descriptors of this process for the worker, at most 64; every other one is closed in it
+    pub fds: *const ujoin_worker_fd,
+    /// counts if fds is not NULL
+    pub fd_count: usize,
 }
 impl ujoin_worker {
     /// All zero, but for `size`: every field has its default.
@@ -1632,6 +1778,8 @@ impl ujoin_worker {
             umask_set: 0,
             umask: 0,
             reserved: 0,
+            fds: core::ptr::null(),
+            fd_count: 0,
         }
     }
 }
@@ -1675,7 +1823,7 @@ pub struct ujoin_worker_result {
     pub failed: i32,
     /// ended because of another's failure, or on request: a victim, not a cause
     pub stopped: i32,
-    /// in force
+    /// in force; before the start as asked for
     pub containment: ujoin_containment,
     /// CLOCK_REALTIME
     pub start_ns: i64,
@@ -1741,6 +1889,91 @@ impl ujoin_worker_result {
     }
 }
 impl Default for ujoin_worker_result {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a worker does now: pctx_health. Its group's words are its own, so nothing that needs to be safe may rest
+/// on them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ujoin_worker_health {
+    pub size: usize,
+    /// number of the operation that its group is in, or was in last, from 1; 0 = none yet
+    pub sequence: i64,
+    /// of the join context that is armed; a joined rank's goes on; -1 = none is
+    pub round: i64,
+    /// CLOCK_REALTIME, to a few ms: what it does now began; 0 without a group
+    pub since_ns: i64,
+    /// likewise; 0 = nothing yet, or the stream is not read here
+    pub last_output_ns: i64,
+    /// the ranks of its group that it waits for (of the first 1024), 0.1 s old at most
+    pub missing: *const i32,
+    /// of missing
+    pub missing_count: usize,
+    /// "all_reduce": the last one that began; "" = none yet
+    pub operation: *const c_char,
+    /// "all_reduce(sum, f32, 100)", "rank 2 to catch up in join context 1"; "" = does not wait
+    pub waiting_for: *const c_char,
+    /// its name, as in ujoin_group_options; 32 bytes of it
+    pub group: *const c_char,
+    /// all this in one line for a person, also of a worker that has ended
+    pub text: *const c_char,
+    pub state: ujoin_worker_state,
+    /// its index
+    pub rank: i32,
+    /// 0 = not started
+    pub pid: i32,
+    /// the process that has the group: it, or one that it started
+    pub group_pid: i32,
+    /// -1 = it has no group that tells
+    pub group_rank: i32,
+    /// ranks
+    pub group_size: i32,
+    /// that tell (4 at most); the one described waits longest, else is busy longest, else is the first
+    pub groups: i32,
+    /// 1 = the operation has begun and is not complete
+    pub in_operation: i32,
+    /// 1 = a join context is armed
+    pub in_context: i32,
+    /// 1 = it works for the others
+    pub joined: i32,
+    /// 1 = an operation has failed: the group is of no use any more
+    pub broken: i32,
+    pub reserved: i32,
+}
+impl ujoin_worker_health {
+    /// All zero, but for `size`: every field has its default.
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            sequence: 0,
+            round: 0,
+            since_ns: 0,
+            last_output_ns: 0,
+            missing: core::ptr::null(),
+            missing_count: 0,
+            operation: core::ptr::null(),
+            waiting_for: core::ptr::null(),
+            group: core::ptr::null(),
+            text: core::ptr::null(),
+            state: 0,
+            rank: 0,
+            pid: 0,
+            group_pid: 0,
+            group_rank: 0,
+            group_size: 0,
+            groups: 0,
+            in_operation: 0,
+            in_context: 0,
+            joined: 0,
+            broken: 0,
+            reserved: 0,
+        }
+    }
+}
+impl Default for ujoin_worker_health {
     fn default() -> Self {
         Self::new()
     }
@@ -1940,10 +2173,29 @@ unsafe extern "C" {
     /// UJOIN_E_INVALID: a variable or option is wrong (named). UJOIN_E_TIMEOUT: the text names the ranks that came.
     /// UJOIN_E_MISMATCH: ranks differ in size, backend or options. UJOIN_E_UNSUPPORTED: who could not use the
     /// backend, and why. env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ujoin-run sets them. The group
-    /// keeps `store` alive.
+    /// keeps `store` alive. threads: what a step of an optimizer computes over many elements is shared by the calling
+    /// thread and threads that the group makes when they are first needed; they sleep in between, block all signals,
+    /// and end with the group. Results do not depend on the number, which may differ between ranks. By default it is
+    /// the rank's share of the processors that affinity mask and cgroup quota leave this process. Rules and hooks of
+    /// the program's own run on the calling thread.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_group_create(options: *const ujoin_group_options, out: *mut *mut ujoin_group) -> ujoin_status;
+
+    /// Makes a group of the ranks that give the same color, in the order of their keys, and of their ranks where keys
+    /// are equal. A negative color: no group for this rank, \*out = NULL, UJOIN_SKIPPED. Of `options` (NULL: as
+    /// ujoin_group_create's defaults) rendezvous, store, rank and world_size must be absent; backend "auto" is the
+    /// group's own. The new group does not depend on the old one: each has its operations, may be used from a thread
+    /// of its own, and fails alone.
+    ///
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_group_split(
+        group: *mut ujoin_group,
+        color: i32,
+        key: i32,
+        options: *const ujoin_group_options,
+        out: *mut *mut ujoin_group,
+    ) -> ujoin_status;
 
     /// This process's rank in the group, 0 to size - 1; -1 for NULL.
     ///
@@ -1955,7 +2207,8 @@ unsafe extern "C" {
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_group_size(group: *const ujoin_group) -> i32;
 
-    /// Fills a struct (set its size) with what was agreed: backend, ranks of this host, progress.
+    /// Fills a struct (set its size) with what was agreed: backend, ranks of this host, progress; and with this
+    /// rank's threads.
     ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_group_get_info(group: *const ujoin_group, out: *mut ujoin_group_info) -> ujoin_status;
@@ -2027,6 +2280,25 @@ unsafe extern "C" {
         out_work: *mut *mut ujoin_work,
     ) -> ujoin_status;
 
+    /// Runs operations as one: they are complete together. For the rarer kinds, parts of unequal size, many tensors
+    /// at once (neighbours of one kind, type, reduction and root become a single operation), and messages that must
+    /// not wait for each other. Every rank gives the same operations in the same order; send and recv concern their
+    /// two ranks only, and go before the others, all at once. Between two ranks messages come in order. A message is
+    /// complete, on both sides, when it has been received: of two ranks that send to each other by calls of their
+    /// own, each waits for the other until the deadline. Messages are no part of join contexts. out_work as in
+    /// ujoin_all_reduce; the array is read during the call. UJOIN_E_MISMATCH: ranks differ in kind, reduction, type,
+    /// count or root; a part or a message has another size than its receiver expects, or its peer is in another
+    /// operation (on ranks not concerned, in a later call).
+    ///
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_submit(
+        group: *mut ujoin_group,
+        ops: *const ujoin_op,
+        count: usize,
+        options: *const ujoin_op_options,
+        out_work: *mut *mut ujoin_work,
+    ) -> ujoin_status;
+
     /// Returns when every rank has come here. Past its deadline UJOIN_E_TIMEOUT, with the missing ranks in the text
     /// and in ujoin_last_missing().
     ///
@@ -2044,8 +2316,9 @@ unsafe extern "C" {
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_test(work: *mut ujoin_work) -> ujoin_status;
 
-    /// The ranks that contributed to a completed operation: all, unless joined ranks shadowed it. Writes at most
-    /// `capacity` of them, ascending, and returns how many there are; 0 while it is in flight, and if it failed.
+    /// The ranks that contributed to a completed operation: all, unless joined ranks shadowed it; none if it is a
+    /// message. Writes at most `capacity` of them, ascending, and returns how many there are; 0 while it is in
+    /// flight, and if it failed.
     ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_contributors(work: *const ujoin_work, out_ranks: *mut i32, capacity: usize) -> usize;
@@ -2059,6 +2332,37 @@ unsafe extern "C" {
     ///
     /// `@local` `@anythread` since 0.1
     pub fn ujoin_work_destroy(work: *mut ujoin_work);
+
+    /// Memory that the ranks of a host share: aligned to 4 KiB, zeroed, reserved now (UJOIN_E_NO_MEMORY instead of a
+    /// bus error later), and gone with its ranks, however they end. Each rank has its own, of its own size; with
+    /// one_per_host all see the same bytes and must give the same size (UJOIN_E_MISMATCH). An optimizer whose
+    /// parameters and gradients all lie in such memory of its group, on every rank, needs no copies for a fused step
+    /// (UJOIN_GRADIENT_SYNC_TO_OWNER) and writes parameters once where they are shared. If it fails on one rank it
+    /// fails on all, with that rank's error. UJOIN_E_INVALID: bytes is 0, or more than memory can hold.
+    /// UJOIN_E_UNSUPPORTED: a device.
+    ///
+    /// `@collective` `@blocking` since 0.1
+    pub fn ujoin_memory_create(
+        group: *mut ujoin_group,
+        bytes: usize,
+        options: *const ujoin_memory_options,
+        out: *mut *mut ujoin_memory,
+    ) -> ujoin_status;
+
+    /// The address of the memory in this process. Valid until the handle is destroyed.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_memory_data(memory: *const ujoin_memory) -> *mut c_void;
+
+    /// Its size in bytes, as it was asked for.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_memory_size(memory: *const ujoin_memory) -> usize;
+
+    /// Drops the handle. The pages go when no optimizer and no peer uses them any more.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn ujoin_memory_destroy(memory: *mut ujoin_memory);
 
     /// Makes a joinable: something with collectives in each round, which a joined rank must shadow (metrics,
     /// synchronised statistics, a second model). It calls ujoin_joinable_notify before its collectives. Hooks run on
@@ -2185,7 +2489,8 @@ unsafe extern "C" {
     /// not even read): notifies the join context and copies the buffers of the lowest rank that has not joined to
     /// all. While sync is off (ujoin_ddp_set_sync) it only counts: samples add up until the iteration that
     /// synchronises. Runs buffer hooks. UJOIN_E_STATE: the last iteration is not finished (parameters without
-    /// gradient are listed). UJOIN_E_EXHAUSTED.
+    /// gradient are listed); with UJOIN_GRADIENT_SYNC_TO_OWNER, no optimizer was made with the reducer.
+    /// UJOIN_E_EXHAUSTED.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_forward(ddp: *mut ujoin_ddp, samples: f64) -> ujoin_status;
@@ -2205,8 +2510,9 @@ unsafe extern "C" {
     /// ones. With find_unused or static_graph a gradient that no rank used since the last synchronised iteration is
     /// left alone, one that others used counts as zeros here. Without sync nothing is reduced. Runs comm and buffer
     /// hooks, and the step of an optimizer that was made with this reducer (ujoin_zero_options.ddp), whose errors it
-    /// returns. UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks
-    /// disagree on how many iterations they accumulated, or on hooks.
+    /// returns. With UJOIN_GRADIENT_SYNC_TO_OWNER gradients are left as they are, and zero_step comes next.
+    /// UJOIN_E_STATE: a gradient is not ready (listed), or no iteration was begun. UJOIN_E_MISMATCH: ranks disagree
+    /// on how many iterations they accumulated, or on hooks.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn ujoin_ddp_finish(ddp: *mut ujoin_ddp) -> ujoin_status;
@@ -2218,12 +2524,12 @@ unsafe extern "C" {
     pub fn ujoin_ddp_set_sync(ddp: *mut ujoin_ddp, enabled: i32) -> ujoin_status;
 
     /// Chooses how buckets are reduced; once, before the first iteration (else UJOIN_E_STATE), the same on every
-    /// rank. The hook's functions run on the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows,
-    /// ujoin_ctx_finish: `start` in the order of the buckets, then `then` bucket by bucket (with
-    /// params_released_on_ready that of a bucket right behind the next `start`). The result is what they leave in the
-    /// bucket: dividing is theirs. With UJOIN_DIVISION_SAMPLES and means a bucket holds this rank's share, n g /
-    /// sum(n), and its divisor is 1 (0: no rank has a sample). A failing hook aborts the group. The hook is owned
-    /// from this call on.
+    /// rank; not with UJOIN_GRADIENT_SYNC_TO_OWNER (UJOIN_E_STATE), which has no buckets. The hook's functions run on
+    /// the threads in ujoin_ddp_ready, ujoin_ddp_finish and, as shadows, ujoin_ctx_finish: `start` in the order of
+    /// the buckets, then `then` bucket by bucket (with params_released_on_ready that of a bucket right behind the
+    /// next `start`). The result is what they leave in the bucket: dividing is theirs. With UJOIN_DIVISION_SAMPLES
+    /// and means a bucket holds this rank's share, n g / sum(n), and its divisor is 1 (0: no rank has a sample). A
+    /// failing hook aborts the group. The hook is owned from this call on.
     ///
     /// `@local` since 0.1
     pub fn ujoin_ddp_set_comm_hook(ddp: *mut ujoin_ddp, hook: *const ujoin_comm_hook) -> ujoin_status;
@@ -2285,7 +2591,16 @@ unsafe extern "C" {
     /// zero_clip_grad_norm, hence closures, clipping, loss scales and skipped steps, are UJOIN_E_STATE. An error in
     /// an update or in what follows it breaks the optimizer as one of zero_step does, and is that of
     /// ujoin_ddp_finish, or of the ujoin_ddp_ready that met it; a rule of the program's that fails is told by finish,
-    /// on every rank. Destroyed, it leaves a reducer that only reduces.
+    /// on every rank. Destroyed, it leaves a reducer that only reduces. With options.ddp of
+    /// UJOIN_GRADIENT_SYNC_TO_OWNER the steps are fused: ujoin_ddp_finish ends an iteration without reducing, and
+    /// zero_step, once after it, sums each gradient at the rank that owns the element, divides, updates and shares,
+    /// piece by piece in the cache, with the bits of a reducer that reduces for all and a zero_step after it.
+    /// Gradients stay each rank's own, with this exception: where all must be seen before the first update, or a
+    /// whole one at once (a scaler, max_norm, skip_nonfinite, LAMB, rules of the program's own), the average is left
+    /// in the owner's gradients. What is said above of names, gradients, groups and of one optimizer for a reducer
+    /// holds here too; of the shadows, each object makes its own, so a join context has both or none.
+    /// zero_clip_grad_norm is UJOIN_E_STATE: give max_norm to zero_step. So is zero_step where no iteration with sync
+    /// has been finished since the last step.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_create(
@@ -2305,11 +2620,11 @@ unsafe extern "C" {
 
     /// One step: runs the closure, notifies the join context, each rank updates its shard, all get the new
     /// parameters. Parameters that are frozen or without gradient are skipped and keep their step count. Only the
-    /// owner's gradients are read, and none is written. UJOIN_SKIPPED: a gradient is not finite, and nothing was
-    /// changed, on every rank (a scaler was lowered). UJOIN_E_MISMATCH: ranks differ in hyper-parameters or options.
-    /// UJOIN_E_CALLBACK: the program's rule failed. A joined rank adapts the scaler that it gave to its last step. A
-    /// failure in the middle makes the object broken: step and save refuse (UJOIN_E_STATE) until parameters and state
-    /// are loaded anew.
+    /// owner's gradients are read, and none is written (of a fused step see zero_create). UJOIN_SKIPPED: a gradient
+    /// is not finite, and no parameter or state was changed, on every rank (a scaler was lowered). UJOIN_E_MISMATCH:
+    /// ranks differ in hyper-parameters or options. UJOIN_E_CALLBACK: the program's rule failed. A joined rank adapts
+    /// the scaler that it gave to its last step. A failure in the middle makes the object broken: step and save
+    /// refuse (UJOIN_E_STATE) until parameters and state are loaded anew.
     ///
     /// `@collective` `@blocking` since 0.1
     pub fn zero_step(zero: *mut ujoin_zero, options: *const ujoin_step_options) -> ujoin_status;
@@ -2532,17 +2847,19 @@ unsafe extern "C" {
     /// `@local` since 0.1
     pub fn pctx_set_env(pctx: *mut ujoin_pctx, rank: i32, name: *const c_char, value: *const c_char) -> ujoin_status;
 
-    /// Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits or redirections of
-    /// its own. Copied. Before pctx_start.
+    /// Gives one worker (rank -1: all) a program, arguments, directory, stdin, processors, limits, descriptors or
+    /// redirections of its own. Copied (descriptors by number). Before pctx_start. UJOIN_E_INVALID: two descriptors
+    /// for one number, a number below 3, or a value that is not known.
     ///
     /// `@local` since 0.1
     pub fn pctx_set_worker(pctx: *mut ujoin_pctx, rank: i32, worker: *const ujoin_worker) -> ujoin_status;
 
     /// Starts all workers, or none. UJOIN_E_SYSTEM: which one could not be executed and why (exact errno); those
-    /// started before it are gone. UJOIN_E_STATE: started before; or this is a worker that has not passed
-    /// pctx_worker_main. UJOIN_E_INVALID: workers without a program are named. Where a log directory is in use,
-    /// workers find TORCHELASTIC_ERROR_FILE set. Installs no signal handler and waits for no other child of this
-    /// process.
+    /// started before it are gone; or why no cgroup can be made (UJOIN_CONTAINMENT_CGROUP). UJOIN_E_STATE: started
+    /// before; or this is a worker that has not passed pctx_worker_main. UJOIN_E_INVALID: workers without a program
+    /// are named, and descriptors that are not open (ujoin_worker.fds): nothing has been started, and the job can be
+    /// mended and started. Where a log directory is in use, workers find TORCHELASTIC_ERROR_FILE set. Installs no
+    /// signal handler and waits for no other child of this process.
     ///
     /// `@local` `@blocking` since 0.1
     pub fn pctx_start(pctx: *mut ujoin_pctx) -> ujoin_status;
@@ -2569,6 +2886,14 @@ unsafe extern "C" {
     ///
     /// `@local` since 0.1
     pub fn pctx_get_result(pctx: *mut ujoin_pctx, rank: i32, out: *mut ujoin_worker_result) -> ujoin_status;
+
+    /// Tells what a worker does now: fills a struct (set its size) from memory that it shares with its groups, at any
+    /// time, also while another thread waits. Asks the worker nothing, so it works for one that hangs; one that has
+    /// died keeps what it was doing. Groups are found as pctx_stop is. The pointers live with the handle, until the
+    /// next call for that rank.
+    ///
+    /// `@local` `@anythread` since 0.1
+    pub fn pctx_health(pctx: *mut ujoin_pctx, rank: i32, out: *mut ujoin_worker_health) -> ujoin_status;
 
     /// The failure for a person, in the layout of PyTorch's launcher: the other failures, then the first cause with
     /// time, host, rank, exit code, error file, and its traceback, message or last lines of stderr. "" if nothing

@@ -28,6 +28,7 @@ fn every_function_is_exported() {
         ("ujoin_store_abort", ujoin_sys::ujoin_store_abort as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_store_destroy", ujoin_sys::ujoin_store_destroy as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_group_create", ujoin_sys::ujoin_group_create as unsafe extern "C" fn(_, _) -> _ as *const ()),
+        ("ujoin_group_split", ujoin_sys::ujoin_group_split as unsafe extern "C" fn(_, _, _, _, _) -> _ as *const ()),
         ("ujoin_group_rank", ujoin_sys::ujoin_group_rank as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_group_size", ujoin_sys::ujoin_group_size as unsafe extern "C" fn(_) -> _ as *const ()),
         ("ujoin_group_get_info", ujoin_sys::ujoin_group_get_info as unsafe extern "C" fn(_, _) -> _ as *const ()),
@@ -41,6 +42,7 @@ fn every_function_is_exported() {
             "ujoin_reduce_scatter",
             ujoin_sys::ujoin_reduce_scatter as unsafe extern "C" fn(_, _, _, _, _, _) -> _ as *const (),
         ),
+        ("ujoin_submit", ujoin_sys::ujoin_submit as unsafe extern "C" fn(_, _, _, _, _) -> _ as *const ()),
         ("ujoin_barrier", ujoin_sys::ujoin_barrier as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("ujoin_work_wait", ujoin_sys::ujoin_work_wait as unsafe extern "C" fn(_, _) -> _ as *const ()),
         ("ujoin_work_test", ujoin_sys::ujoin_work_test as unsafe extern "C" fn(_) -> _ as *const ()),
@@ -129,6 +131,7 @@ fn every_function_is_exported() {
         ("pctx_failed", ujoin_sys::pctx_failed as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_first_failure", ujoin_sys::pctx_first_failure as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_get_result", ujoin_sys::pctx_get_result as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
+        ("pctx_health", ujoin_sys::pctx_health as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
         ("pctx_report", ujoin_sys::pctx_report as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_report_json", ujoin_sys::pctx_report_json as unsafe extern "C" fn(_) -> _ as *const ()),
         ("pctx_signal", ujoin_sys::pctx_signal as unsafe extern "C" fn(_, _, _) -> _ as *const ()),
@@ -146,5 +149,5 @@ fn every_function_is_exported() {
     for (name, address) in functions {
         assert!(!address.is_null(), "{name} has no address");
     }
-    assert_eq!(functions.len(), 119);
+    assert_eq!(functions.len(), 122);
 }
