@@ -1549,14 +1549,13 @@ typedef struct ujoin_pctx_spec {
     int32_t no_colour; /**< by default prefixes are coloured by rank if the console is a terminal (and NO_COLOR is unset) */
     int32_t rotate_keep; /**< old log files kept per stream; default 1; negative = none */
     int32_t
-        status_line; /**< 1: if stderr is a terminal, its last line tells how the job stands, where no worker writes to it */
+        status_line; /**< 1: how the job stands, in the last line of stderr, if that is a terminal that no worker writes to */
 } ujoin_pctx_spec;
 
 /** A descriptor that a worker inherits. */
 typedef struct ujoin_worker_fd {
-    int32_t
-        from;   /**< open in this process when pctx_start is called; may be given to several workers, and stays open here */
-    int32_t to; /**< its number in the worker: 3 or more, below the limit for open files; -1 = the same as `from` */
+    int32_t from; /**< open in this process when pctx_start is called; stays open here, may be given to several workers */
+    int32_t to;   /**< its number in the worker: 3 or more, below the limit for open files; -1 = the same as `from` */
 } ujoin_worker_fd;
 
 /** What one worker has of its own; a zero field leaves the job's. */

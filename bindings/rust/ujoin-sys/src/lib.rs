@@ -1642,7 +1642,7 @@ pub struct ujoin_pctx_spec {
     pub no_colour: i32,
     /// old log files kept per stream; default 1; negative = none
     pub rotate_keep: i32,
-    /// 1: if stderr is a terminal, its last line tells how the job stands, where no worker writes to it
+    /// 1: how the job stands, in the last line of stderr, if that is a terminal that no worker writes to
     pub status_line: i32,
 }
 impl ujoin_pctx_spec {
@@ -1698,7 +1698,7 @@ impl Default for ujoin_pctx_spec {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ujoin_worker_fd {
-    /// open in this process when pctx_start is called; may be given to several workers, and stays open here
+    /// open in this process when pctx_start is called; stays open here, may be given to several workers
     pub from: i32,
     /// its number in the worker: 3 or more, below the limit for open files; -1 = the same as `from`
     pub to: i32,
