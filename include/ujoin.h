@@ -1548,8 +1548,7 @@ typedef struct ujoin_pctx_spec {
     int32_t same_session;  /**< stay on the terminal (one worker, for debuggers) */
     int32_t no_colour; /**< by default prefixes are coloured by rank if the console is a terminal (and NO_COLOR is unset) */
     int32_t rotate_keep; /**< old log files kept per stream; default 1; negative = none */
-    int32_t
-        status_line; /**< 1: how the job stands, in the last line of stderr, if that is a terminal that no worker writes to */
+    int32_t status_line; /**< 1: how the job stands, in the last line of a terminal on stderr that no worker writes to */
 } ujoin_pctx_spec;
 
 /** A descriptor that a worker inherits. */

@@ -1642,7 +1642,7 @@ pub struct ujoin_pctx_spec {
     pub no_colour: i32,
     /// old log files kept per stream; default 1; negative = none
     pub rotate_keep: i32,
-    /// 1: how the job stands, in the last line of stderr, if that is a terminal that no worker writes to
+    /// 1: how the job stands, in the last line of a terminal on stderr that no worker writes to
     pub status_line: i32,
 }
 impl ujoin_pctx_spec {
