@@ -304,4 +304,7 @@ ujoin_status zero_get_memory(const ujoin_zero *zero, ujoin_zero_memory *out) {
     return call("zero_get_memory", zero, [&](const Zero &object) { api::write_struct(out, object.memory(), "out"); });
 }
 
-void zero_destroy(ujoin_zero *zero) { api::drop(zero); }
+void zero_destroy(ujoin_zero *zero) {
+    if (zero && zero->generation == os::fork_generation()) zero->object->drop();
+    api::drop(zero);
+}

@@ -2,6 +2,7 @@
 #pragma once
 #include "comm/work.hpp"
 #include "ddp/bucket.hpp"
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -23,6 +24,13 @@ class BucketStep {
     virtual std::shared_ptr<Work> step_bucket(const std::shared_ptr<const Buckets> &buckets, size_t index) = 0;
     /// Nothing is in flight any more. `failure`: of the iteration; returns it, or what failed in the step.
     virtual std::optional<Error> end_step(std::optional<Error> failure) = 0;
+
+    /// The program has destroyed it, though an operation in flight may still keep it.
+    bool dropped() const { return dropped_.load(std::memory_order_acquire); }
+    void drop() { dropped_.store(true, std::memory_order_release); }
+
+  private:
+    std::atomic<bool> dropped_{false};
 };
 
 } // namespace ujoin

@@ -122,7 +122,7 @@ void Ddp::check_between_iterations() const {
 /// Before anything has happened: a broken optimizer would only be noticed once the others wait for its update.
 void Ddp::check_step() const {
     const Lock lock = enter();
-    const std::shared_ptr<BucketStep> step = optimizer_.lock();
+    const std::shared_ptr<BucketStep> step = optimizer();
     if (step) return step->check_step();
     if (config_.to_owner)
         fail_state("rank ", group_->rank(),
@@ -135,9 +135,14 @@ void Ddp::check_attachable() const {
     if (iterating_)
         fail_state("rank ", group_->rank(),
                    ": an iteration of options.ddp is not finished; make the optimizer between iterations");
-    if (!optimizer_.expired())
+    if (optimizer())
         fail_state("rank ", group_->rank(),
                    ": options.ddp makes the steps of another optimizer already; a reducer has one");
+}
+
+std::shared_ptr<BucketStep> Ddp::optimizer() const {
+    std::shared_ptr<BucketStep> step = optimizer_.lock();
+    return step && !step->dropped() ? step : nullptr;
 }
 
 void Ddp::attach(std::weak_ptr<BucketStep> optimizer) {

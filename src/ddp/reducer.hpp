@@ -81,6 +81,8 @@ class Ddp : public GradientSource {
     void launch(size_t bucket);
     template <class Body> void in_hooks(Body &&body);
     void complete();
+    /// That makes the steps; null if there is none, or the program has destroyed it.
+    std::shared_ptr<BucketStep> optimizer() const;
     void wait_for_usage();
     void leave_to_owner();
     template <class Body> std::optional<Error> attempt(Body &&body);
@@ -108,8 +110,8 @@ class Ddp : public GradientSource {
     HookChoice hook_;
     HookChoice buffer_hook_;
     bool hook_set_ = false;
-    ujoin_buffer_time buffer_time_ = 0; ///< 0 = no hook
-    std::weak_ptr<BucketStep> optimizer_;
+    ujoin_buffer_time buffer_time_ = 0;   ///< 0 = no hook
+    std::weak_ptr<BucketStep> optimizer_; ///< see optimizer()
 
     mutable std::mutex mutex_;                       ///< guards what follows: ready comes from any thread
     mutable std::atomic<std::thread::id> in_hook_{}; ///< the thread that runs a hook, under the mutex

@@ -50,7 +50,7 @@ void Ddp::begin_iteration() {
 }
 
 void Ddp::begin_round(bool shadow) {
-    stepping_ = !optimizer_.expired();
+    stepping_ = optimizer() != nullptr;
     RoundNote note;
     note.window = shadow ? 0 : window_;
     note.samples = shadow ? 0 : samples_;
@@ -156,7 +156,7 @@ void Ddp::end_early(size_t bucket) {
 /// memory of the program is in use when it returns, well or not.
 void Ddp::complete() {
     // It stays until the end.
-    const std::shared_ptr<BucketStep> step = config_.to_owner ? nullptr : optimizer_.lock();
+    const std::shared_ptr<BucketStep> step = config_.to_owner ? nullptr : optimizer();
     std::optional<Error> failure = attempt([&] {
         if (stepping_ && !step && !config_.to_owner) give_up_step();
         reduce_all();
@@ -240,7 +240,7 @@ void Ddp::end_bucket(size_t bucket) {
     flights_[bucket]->end(*round_, used_by_);
     ended_[bucket] = true;
     if (!stepping_) return;
-    const std::shared_ptr<BucketStep> step = optimizer_.lock();
+    const std::shared_ptr<BucketStep> step = optimizer();
     if (!step) give_up_step();
     in_hooks([&] { shares_.push_back(step->step_bucket(buckets_, bucket)); });
 }

@@ -175,9 +175,9 @@ TEST(PctxRows, P_39_a_launcher_program_that_gets_each_signal_takes_its_programs_
     for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
         Folder folder;
         const std::string pids = folder.file("pids");
-        harness::Launch launcher(
-            {harness::built("bin/ujoin-run"), "--nproc-per-node=2", helper(), "pid=" + pids, "forever"},
-            {{"TMPDIR", folder.path.string()}});
+        harness::Launch launcher({harness::built("bin/ujoin-run"), "--nproc-per-node=2",
+                                  "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT", helper(), "pid=" + pids, "forever"},
+                                 {{"TMPDIR", folder.path.string()}});
         ASSERT_TRUE(eventually([&] { return noted_pids(pids).size() == 2; }, 5000));
         launcher.signal(signal);
         EXPECT_EQ(launcher.wait(), 128 + signal);
