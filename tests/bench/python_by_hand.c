@@ -29,15 +29,14 @@ static PyObject *all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t 
     static char busy;
     ujoin_group *group = count == 2 ? handle_of(args[0], "ujoin_group") : NULL;
     Py_buffer view;
-    if (!group || __atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE)) return PyErr_Format(PyExc_TypeError, "all_reduce(group, array)");
+    if (!group || __atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE))
+        return PyErr_Format(PyExc_TypeError, "all_reduce(group, array)");
     if (PyObject_GetBuffer(args[1], &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | PyBUF_WRITABLE) != 0) return NULL;
     if (!view.format || strcmp(view.format, "f") != 0) return PyErr_Format(PyExc_TypeError, "not float32");
     const ujoin_buffer memory = {.data = view.buf, .count = (size_t)view.len / sizeof(float), .dtype = UJOIN_F32};
     ujoin_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = ujoin_all_reduce(group, NULL, &memory, UJOIN_SUM, NULL, NULL);
-    Py_END_ALLOW_THREADS
-    PyBuffer_Release(&view);
+    Py_BEGIN_ALLOW_THREADS status = ujoin_all_reduce(group, NULL, &memory, UJOIN_SUM, NULL, NULL);
+    Py_END_ALLOW_THREADS PyBuffer_Release(&view);
     __atomic_store_n(&busy, 0, __ATOMIC_RELEASE);
     return result_of(status);
 }
@@ -49,10 +48,8 @@ static PyObject *notify(PyObject *module, PyObject *const *args, Py_ssize_t coun
     const long uses = joinable ? PyLong_AsLong(args[1]) : -1;
     if (uses < 0) return PyErr_Format(PyExc_TypeError, "notify(joinable, count)");
     ujoin_status status = UJOIN_OK;
-    Py_BEGIN_ALLOW_THREADS
-    for (long i = 0; i < uses && status >= 0; i++) status = ujoin_joinable_notify(joinable, NULL);
-    Py_END_ALLOW_THREADS
-    return result_of(status);
+    Py_BEGIN_ALLOW_THREADS for (long i = 0; i < uses && status >= 0; i++) status = ujoin_joinable_notify(joinable, NULL);
+    Py_END_ALLOW_THREADS return result_of(status);
 }
 
 static PyMethodDef methods[] = {{"rank", rank, METH_O, NULL},
