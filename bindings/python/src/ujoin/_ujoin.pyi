@@ -234,6 +234,7 @@ def pctx_create(
     no_error_file: bool,
     same_session: bool,
     no_colour: bool,
+    status_line: bool,
 ) -> Handle: ...
 def pctx_set_env(pctx: Handle, rank: int, name: Text, value: Text) -> int: ...
 def pctx_set_worker(

@@ -8,8 +8,8 @@ from .group import Group, process_group
 
 
 class SharedMemory:
-    """Memory that the ranks of a host share: zeros, reserved when it is made, and gone with its ranks. Each rank has its own,
-    of its own size; with `one_per_host` all see the same bytes, and give the same size. Collective.
+    """Memory that the ranks of a host share: zeros, reserved when it is made, and gone with its ranks. Each rank has its
+    own, of its own size; with `one_per_host` all see the same bytes, and give the same size. Collective.
 
     `numpy.frombuffer(memory.buffer, numpy.float32, count, offset)` is an array in it. An optimizer whose parameters and
     gradients all lie in such memory, on every rank, needs no copies for fused steps (`GradientSync.TO_OWNER`).

@@ -112,7 +112,7 @@ fn threads_of_a_group() {
     let group = Group::builder().backend("self").rank(0, 1).threads(3).build().unwrap();
     assert_eq!(group.info().unwrap().threads, 3);
     assert!(Group::alone().unwrap().info().unwrap().threads >= 1);
-    let error = Group::builder().backend("self").rank(0, 1).threads(5000).build().unwrap_err();
+    let error = Group::builder().backend("self").rank(0, 1).threads(5000).build().err().unwrap();
     assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("threads is 5000"), "{error}");
 }
 
