@@ -173,8 +173,8 @@ class PContext:
     attempt. `output`: gets `(rank, Std.OUT or Std.ERR, bytes)`, whole lines or parts of 64 KiB, besides files and instead of
     an untouched console; it runs in `wait` and `close`. `rotate_bytes`: a log file of this size (4096 or more) becomes
     <name>.1; `rotate_keep` old ones are kept, by default one. `console`: what a slow console does. `error_files=False`:
-    workers get no path for error.json. `binding`: placement on processors. `status_line`: how the job stands, in the last line of a
-    terminal on stderr that no worker writes to.
+    workers get no path for error.json. `binding`: placement on processors. `status_line`: how the job stands, in the
+    last line of a terminal on stderr that no worker writes to.
     `grace`: between the polite signal and SIGKILL, by default 30 s. `drain`: for output that a grandchild still holds
     after a worker's end, by default 1 s. `partial_line`: an unfinished line goes to the console after this, 0.2 s.
     As a context manager it ends all workers when it is left.
