@@ -156,9 +156,10 @@ std::shared_ptr<Work> Group::submit(const OpArgs &op, const Deadline &deadline, 
 std::shared_ptr<Work> Group::submit_all(std::vector<OpArgs> ops, const Deadline &deadline, Release release) {
     check_usable();
     std::vector<std::shared_ptr<Work>> works; // all before the first one begins
-    for (size_t i = 0; i < ops.size(); i++)
-        works.push_back(std::make_shared<Work>(shared_from_this(), ops[i], deadline,
-                                               i + 1 < ops.size() ? Release() : std::move(release)));
+    works.reserve(ops.size());
+    for (size_t i = 0; i + 1 < ops.size(); i++)
+        works.push_back(std::make_shared<Work>(shared_from_this(), ops[i], deadline, Release()));
+    works.push_back(std::make_shared<Work>(shared_from_this(), ops.back(), deadline, std::move(release)));
     for (const std::shared_ptr<Work> &work : works) put_in_flight(work);
     return works.back();
 }

@@ -298,6 +298,7 @@ std::vector<os::Fd> SharedBackend::pass(const os::Fd &own, const Deadline &deadl
     gather.recv = Memory(numbers.data(), numbers.size() * sizeof mine);
     run(gather, deadline, Deadline::never(), true);
     std::vector<os::Fd> fds;
+    fds.reserve(numbers.size());
     for (const int32_t number : numbers) fds.emplace_back(fcntl(number, F_DUPFD_CLOEXEC, 0));
     OpArgs barrier; // nobody closes its own before
     barrier.kind = OpKind::barrier;

@@ -127,6 +127,7 @@ JoinReport JoinContext::report() const {
 std::vector<int64_t> JoinContext::rounds() const {
     if (!armed_.load(std::memory_order_acquire)) return rounds_by_rank_;
     std::vector<int64_t> result;
+    result.reserve(static_cast<size_t>(size_));
     for (int32_t k = 0; k < size_; k++) result.push_back(rounds_of(k));
     return result;
 }
