@@ -60,7 +60,8 @@ inline ujoin_status store_get(ujoin_store *store, const char *key, int64_t timeo
 }
 
 inline PyObject *as_tuple(const ujoin_group_info &i) {
-    return Py_BuildValue("(Niiiii)", from_text(i.backend), i.rank, i.world_size, i.local_rank, i.local_size, i.progress);
+    return Py_BuildValue("(Niiiiii)", from_text(i.backend), i.rank, i.world_size, i.local_rank, i.local_size, i.progress,
+                         i.threads);
 }
 inline PyObject *as_tuple(const ujoin_ctx_report &r) {
     return Py_BuildValue("(LLLLLiiii)", (long long)r.rounds, (long long)r.shadow_rounds, (long long)r.shadow_uses,
