@@ -167,7 +167,9 @@ void Ddp::complete() {
 /// Nothing is in flight when it returns. The first error: what is in flight tells the cause of what failed behind it.
 std::optional<Error> Ddp::end_round(std::optional<Error> failure) {
     std::optional<Error> first = settle();
-    if (!first || (failure && failure->code() == UJOIN_E_NO_MEMORY)) first = std::move(failure); // that is the cause
+    // What this rank itself gave up for is the cause, not the end of its operations.
+    const bool own = first && first->code() == UJOIN_E_ABORTED && first->ranks() == std::vector<int32_t>{group_->rank()};
+    if (failure && (!first || own || failure->code() == UJOIN_E_NO_MEMORY)) first = std::move(failure);
     if (const std::shared_ptr<BucketStep> step = optimizer_.lock(); step && !config_.to_owner)
         first = step->end_step(std::move(first));
     if (!first) account();
