@@ -105,10 +105,10 @@ inline PyObject *as_tuple(const ujoin_worker_result &r) {
 
 inline PyObject *as_tuple(const ujoin_worker_health &h) {
     PyObject *missing = as_list({h.missing, h.missing + h.missing_count});
-    return Py_BuildValue("(iiiiiiiiiiiLLLLNNNNN)", h.state, h.rank, h.pid, h.group_pid, h.group_rank, h.group_size, h.groups,
-                         h.in_operation, h.in_context, h.joined, h.broken, (long long)h.sequence, (long long)h.round,
-                         (long long)h.since_ns, (long long)h.last_output_ns, missing, from_text(h.operation),
-                         from_text(h.waiting_for), from_text(h.group), from_text(h.text));
+    return Py_BuildValue("(iiiiiiiiiiiLLLLNNNNN)", h.state, h.rank, h.pid, h.group_pid, h.group_rank, h.group_size,
+                         h.groups, h.in_operation, h.in_context, h.joined, h.broken, (long long)h.sequence,
+                         (long long)h.round, (long long)h.since_ns, (long long)h.last_output_ns, missing,
+                         from_text(h.operation), from_text(h.waiting_for), from_text(h.group), from_text(h.text));
 }
 
 /// The ranks of a completed operation.

@@ -136,6 +136,7 @@ inline PyObject *install(PyObject *errors, PyObject *adapter) {
 
 /// The interpreter begins to end: the library forgets what is Python's.
 inline PyObject *leave() {
+    g_leaver = pthread_self();
     g_leaving = true;
     PyThreadState *state = PyEval_SaveThread(); // a sink that runs may wait for the lock
     ujoin_set_interrupt_check(nullptr, nullptr, nullptr);

@@ -19,6 +19,7 @@ namespace ujoin_py {
 
 /// Set when the interpreter begins to end: from then on no thread of the library takes its lock, nothing is given back.
 inline std::atomic<bool> g_leaving{false};
+inline std::atomic<pthread_t> g_leaver{}; ///< the thread that ends the interpreter
 inline pthread_t g_main_thread;
 
 /// The thread state of a foreign thread, kept until the thread ends: making one for each callback costs 30 times as much.
@@ -95,7 +96,8 @@ bool take(PyObject *const *args, Py_ssize_t arg_count, const char *function, PyO
         memcpy(out, args, sizeof out);
         return true;
     }
-    PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, %zd given", function, static_cast<Py_ssize_t>(count), arg_count);
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, %zd given", function, static_cast<Py_ssize_t>(count),
+                 arg_count);
     return false;
 }
 
@@ -149,6 +151,10 @@ inline ujoin_status callback_failed(bool by_signal) {
 /// Raises the error of this thread's last call. What a signal handler raised, and what is not meant to be handled
 /// (KeyboardInterrupt, SystemExit), goes on as it is; else it is the cause.
 inline void raise(ujoin_status status) {
+    if (g_leaving && pthread_self() != g_leaver) { // a daemon's: what it would say of its end is nobody's business
+        PyEval_SaveThread();
+        for (;;) pause();
+    }
     const Raised raised = std::exchange(t_raised, Raised{});
     if (raised.exception && (raised.by_signal || !PyObject_IsInstance(raised.exception, PyExc_Exception))) {
         throw_exception(raised.exception);

@@ -68,10 +68,10 @@ inline PyObject *borrow(void *handle, PyObject *owner, const char *name) {
 /// The functions that may be called while another thread is inside a call on the same handle.
 consteval bool any_thread(std::string_view function) {
     constexpr std::string_view free[] = {
-        "ujoin_store_prefix",     "ujoin_store_url",   "ujoin_store_abort",  "ujoin_group_rank", "ujoin_group_size",
-        "ujoin_group_get_info",   "ujoin_group_abort", "ujoin_work_test",    "ujoin_work_abort", "ujoin_joinable_create",
-        "ujoin_ctx_stop",         "ujoin_ctx_abort",   "ujoin_ddp_joinable", "ujoin_ddp_ready",  "zero_joinable",
-        "ujoin_ddp_gradient",     "pctx_failed",       "pctx_first_failure", "pctx_signal",      "pctx_abort",
+        "ujoin_store_prefix",      "ujoin_store_url",   "ujoin_store_abort",  "ujoin_group_rank", "ujoin_group_size",
+        "ujoin_group_get_info",    "ujoin_group_abort", "ujoin_work_test",    "ujoin_work_abort", "ujoin_joinable_create",
+        "ujoin_ctx_stop",          "ujoin_ctx_abort",   "ujoin_ddp_joinable", "ujoin_ddp_ready",  "zero_joinable",
+        "ujoin_ddp_gradient",      "pctx_failed",       "pctx_first_failure", "pctx_signal",      "pctx_abort",
         "ujoin_work_contributors", "ujoin_memory_data", "ujoin_memory_size"};
     for (const std::string_view name : free)
         if (name == function) return true;
