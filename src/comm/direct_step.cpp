@@ -24,7 +24,7 @@ void SharedBackend::check_marks(const OpArgs &op) {
     const auto at_end = [&](int32_t k) {
         return k == parts_.rank || slot(k, step_ + 1).arrived.load(std::memory_order_acquire) >= step_ + 1;
     };
-    watch_.look(at_end, describe(op.kind, op.reduce, op.dtype, op.count, op.root));
+    watch_.look(at_end, [&] { return describe(op.kind, op.reduce, op.dtype, op.count, op.root); });
 }
 
 void SharedBackend::step_directly(const OpArgs &op) {
@@ -75,11 +75,7 @@ const char *SharedBackend::sum_directly(const OpArgs &op, const StepRange &range
             inputs_[n] = gradient + first * bytes;
         n++;
     }
-    const double divisor = divisor_of(op, size());
-    if (any_scaled_)
-        reduce_scaled_elements(dtype, inputs_.data(), scales_.data(), n, sums, count, divisor);
-    else
-        reduce_elements(dtype, UJOIN_SUM, inputs_.data(), n, sums, count, divisor);
+    reduce_inputs(dtype, UJOIN_SUM, inputs_, n, sums, count, divisor_of(op, size()));
     return sums;
 }
 

@@ -430,6 +430,15 @@ size_t SharedBackend::contributions(const OpArgs &op, size_t data_offset, size_t
     return n;
 }
 
+/// Of `n` contributions that lie at `inputs`, by scales_ where any_scaled_.
+void SharedBackend::reduce_inputs(ujoin_dtype dtype, ujoin_reduce reduce, const std::vector<const char *> &inputs, size_t n,
+                                  char *out, size_t count, double divisor) const {
+    if (any_scaled_)
+        reduce_scaled_elements(dtype, inputs.data(), scales_.data(), n, out, count, divisor);
+    else
+        reduce_elements(dtype, reduce, inputs.data(), n, out, count, divisor);
+}
+
 void SharedBackend::reduce_into(const OpArgs &op, size_t data_offset, size_t staged, const Memory &out, size_t out_offset,
                                 size_t length) {
     const size_t n = contributions(op, data_offset, staged);
@@ -444,10 +453,7 @@ void SharedBackend::reduce_into(const OpArgs &op, size_t data_offset, size_t sta
     for_pieces(out, out_offset, length, [&](char *piece, size_t bytes) {
         for (size_t k = 0; k < n; k++) shifted_[k] = inputs_[k] == staged_by_us ? piece : inputs_[k] + done;
         const size_t count = bytes / dtype_size(op.dtype);
-        if (any_scaled_)
-            reduce_scaled_elements(op.dtype, shifted_.data(), scales_.data(), n, piece, count, divisor);
-        else
-            reduce_elements(op.dtype, op.reduce, shifted_.data(), n, piece, count, divisor);
+        reduce_inputs(op.dtype, op.reduce, shifted_, n, piece, count, divisor);
         done += bytes;
     });
 }

@@ -65,6 +65,8 @@ class SharedBackend final : public Backend {
     void stage(const OpArgs &op);
     static void stage_scaled(const OpArgs &op, const Memory &from, size_t offset, char *to, size_t length);
     size_t contributions(const OpArgs &op, size_t data_offset, size_t staged);
+    void reduce_inputs(ujoin_dtype dtype, ujoin_reduce reduce, const std::vector<const char *> &inputs, size_t n, char *out,
+                       size_t count, double divisor) const;
     void reduce_into(const OpArgs &op, size_t data_offset, size_t staged, const Memory &out, size_t out_offset,
                      size_t length);
     std::pair<size_t, size_t> share(size_t length, int32_t rank) const;

@@ -106,11 +106,7 @@ const char *SharedBackend::sum_block(const OpArgs &op, const StepRange &range, s
         }
         n++;
     }
-    const double divisor = divisor_of(op, size());
-    if (any_scaled_)
-        reduce_scaled_elements(dtype, inputs_.data(), scales_.data(), n, sums, count, divisor);
-    else
-        reduce_elements(dtype, UJOIN_SUM, inputs_.data(), n, sums, count, divisor);
+    reduce_inputs(dtype, UJOIN_SUM, inputs_, n, sums, count, divisor_of(op, size()));
     return sums;
 }
 

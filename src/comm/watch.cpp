@@ -79,6 +79,13 @@ void Watch::poll_lives() {
         if (polled[i].revents & POLLIN) dead_[static_cast<size_t>(ranks[i])].store(true, std::memory_order_release);
 }
 
+/// Without looking at processes.
+bool Watch::any_failed() const {
+    for (int32_t r = 0; r < size(); r++)
+        if (fate(r) != Fate::none || dead_[static_cast<size_t>(r)].load(std::memory_order_acquire)) return true;
+    return false;
+}
+
 /// The order matters: a failure is seen first, then the part is read. A rank that finished and left between the two is
 /// not to blame. A dead rank gets its mark only when it is blamed: one that ended in peace is no cause of later failures.
 void Watch::blame(const Look &part, const std::string &what) {

@@ -65,9 +65,9 @@ class Watch {
         wait(k, event, part, deadline, Deadline::never(), interruptible, what);
     }
     /// One look, without waiting: throws if a rank whose part is not done has failed.
-    template <class Part> void look(Part &&part, const std::string &what) {
+    template <class Part, class What> void look(Part &&part, What &&what) {
         check_own();
-        blame(Look{part, AbortEnds::no}, what);
+        if (any_failed()) blame(Look{part, AbortEnds::no}, what());
     }
     /// The process of the rank has ended.
     bool has_ended(int32_t rank) {
@@ -115,6 +115,7 @@ class Watch {
     [[noreturn]] void give_up_late(const Look &part, const std::string &what);
     void tell_wait(int32_t k, const Look &part, const std::string &what) const;
     void poll_lives();
+    bool any_failed() const;
     void blame(const Look &part, const std::string &what);
     bool aborted(int32_t rank, Fate seen) const;
     Error cause_of(int32_t blamed, const std::string &what) const;
