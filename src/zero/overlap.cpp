@@ -51,10 +51,26 @@ void Zero::check_step() {
     prepare();
 }
 
+/// Where the program's rule fails on one rank alone, that rank goes on without updates, and all agree in the end.
+template <class Body> void Zero::attempt(Body &&body) {
+    if (overlap_->failure) return;
+    try {
+        body();
+        return;
+    } catch (const Error &error) {
+        overlap_->failure = error;
+    } catch (const std::bad_alloc &) {
+        overlap_->failure = Error(UJOIN_E_NO_MEMORY, "out of memory");
+    }
+    if (config_.custom) return;
+    group_->abort(overlap_->failure->text());
+    throw *overlap_->failure;
+}
+
 /// The operation keeps this object: the program may destroy it within an iteration.
 std::shared_ptr<Work> Zero::step_bucket(const std::shared_ptr<const Buckets> &buckets, size_t index) {
     if (!overlap_->begun) begin_step(buckets);
-    attempt_update(overlap_->plan(index).own);
+    attempt([&] { update_these(overlap_->plan(index).own); });
     auto keep = std::make_unique<std::shared_ptr<Zero>>(shared_from_this());
     const auto drop = [](void *p) { delete static_cast<std::shared_ptr<Zero> *>(p); };
     return group_->submit_idle(share_op(overlap_->plan(index).share, overlap_->digest), config_.idle_timeout_ms,
@@ -73,27 +89,17 @@ void Zero::begin_step(const std::shared_ptr<const Buckets> &buckets) {
     std::vector<size_t> empty;
     for (size_t i = 0; i < layout_.params.size(); i++)
         if (layout_.params[i].count == 0 && layout_.owns(i)) empty.push_back(i);
-    attempt_update(empty);
+    attempt([&] {
+        prepare(); // hyper-parameters may have changed since the iteration began
+        update_these(empty);
+    });
 }
 
-/// Where the program's rule fails on one rank alone, that rank goes on without updates, and all agree in the end.
-void Zero::attempt_update(const std::vector<size_t> &own) {
-    if (overlap_->failure) return;
-    try {
-        prepare(); // hyper-parameters may have changed since the iteration began
-        batch_.clear();
-        for (const size_t index : own)
-            if (layout_.params[index].trained()) add_update(index, {});
-        batch_.run(*layout_.rule, group_->parallel());
-        return;
-    } catch (const Error &error) {
-        overlap_->failure = error;
-    } catch (const std::bad_alloc &) {
-        overlap_->failure = Error(UJOIN_E_NO_MEMORY, "out of memory");
-    }
-    if (config_.custom) return;
-    group_->abort(overlap_->failure->text());
-    throw *overlap_->failure;
+void Zero::update_these(const std::vector<size_t> &own) {
+    batch_.clear();
+    for (const size_t index : own)
+        if (layout_.params[index].trained()) add_update(index, {});
+    batch_.run(*layout_.rule, group_->parallel());
 }
 
 std::optional<Error> Zero::end_step(std::optional<Error> failure) {

@@ -120,7 +120,8 @@ class Zero : public BucketStep, public std::enable_shared_from_this<Zero> {
 
     // And of one within a reducer's iteration (overlap.cpp).
     void begin_step(const std::shared_ptr<const Buckets> &buckets);
-    void attempt_update(const std::vector<size_t> &own);
+    template <class Body> void attempt(Body &&body);
+    void update_these(const std::vector<size_t> &own);
     void check_own_steps(const char *what) const;
 
     Release release_; ///< first, hence run last
