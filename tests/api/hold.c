@@ -191,16 +191,23 @@ static void tree_args(char (*texts)[PATH_MAX + 32], const char **args) {
     unlink(g_pids);
 }
 
-static void test_cgroup_holds_whole_trees(void **state) {
+/* Two such workers in a cgroup, once all have noted their numbers. */
+static ujoin_pctx *start_trees(int pids[10]) {
     char texts[5][PATH_MAX + 32];
     const char *args[6];
-    int pids[10];
     ujoin_pctx *job;
-    NEEDS_CGROUPS();
     tree_args(texts, args);
     job = job_of(UJOIN_CONTAINMENT_CGROUP, 2, args, 6);
     need_ok(pctx_start(job));
     wait_for_pids(pids, 10);
+    return job;
+}
+
+static void test_cgroup_holds_whole_trees(void **state) {
+    int pids[10];
+    ujoin_pctx *job;
+    NEEDS_CGROUPS();
+    job = start_trees(pids);
     assert_int_equal(cgroups_of(getpid()), 1);
     for (int32_t rank = 0; rank < 2; rank++) {
         ujoin_worker_result result = result_of(job, rank);
@@ -282,15 +289,10 @@ static void test_cgroup_outlives_no_killed_launcher(void **state) {
 }
 
 static void test_cgroup_outlives_no_killed_warden(void **state) {
-    char texts[5][PATH_MAX + 32];
-    const char *args[6];
     int pids[10];
     ujoin_pctx *job;
     NEEDS_CGROUPS();
-    tree_args(texts, args);
-    job = job_of(UJOIN_CONTAINMENT_CGROUP, 2, args, 6);
-    need_ok(pctx_start(job));
-    wait_for_pids(pids, 10);
+    job = start_trees(pids);
     kill(parent_of(result_of(job, 0).pid), SIGKILL);
     assert_int_equal(pctx_wait(job, 60000), UJOIN_E_CHILD_FAILED);
     assert_gone(pids, 10);

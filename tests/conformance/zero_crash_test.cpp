@@ -20,16 +20,6 @@ using namespace harness;
 
 namespace {
 
-ddp_kit::GroupPtr alone() {
-    ujoin_group_options options{};
-    options.size = sizeof options;
-    options.backend = "self";
-    options.world_size = 1;
-    ujoin_group *group = nullptr;
-    ok(ujoin_group_create(&options, &group));
-    return ddp_kit::GroupPtr(group);
-}
-
 ujoin_save_options parts(int32_t bits, bool sync) {
     ujoin_save_options options{};
     options.size = sizeof options;
@@ -40,7 +30,7 @@ ujoin_save_options parts(int32_t bits, bool sync) {
 
 /// Parameters and momentum that all have the value `number`.
 void save_number(const std::string &path, int32_t bits, float number, bool sync, const std::function<void()> &before_it) {
-    const ddp_kit::GroupPtr group = alone();
+    const ddp_kit::GroupPtr group = ddp_kit::alone();
     Tensors x({3000, 10}, number, number);
     const Optimizer optimizer(group.get(), UJOIN_OPTIMIZER_SGD, x, {{"lr", 0}, {"momentum", 1}});
     optimizer.step();
@@ -51,7 +41,7 @@ void save_number(const std::string &path, int32_t bits, float number, bool sync,
 
 /// The number that a save has, the same everywhere in it.
 float number_in(const std::string &path, int32_t bits) {
-    const ddp_kit::GroupPtr group = alone();
+    const ddp_kit::GroupPtr group = ddp_kit::alone();
     Tensors x({3000, 10}, -1);
     const Optimizer optimizer(group.get(), UJOIN_OPTIMIZER_SGD, x, {});
     const ujoin_save_options how = parts(bits, false);

@@ -3,6 +3,7 @@
 // checksums find is in zero_save_test.cpp, the format of a single file in unit/zero_safetensors_test.cpp.)
 #include "base/checksum.hpp"
 #include "base/text.hpp"
+#include "harness/ddp_kit.hpp"
 #include "harness/temp_dir.hpp"
 #include "harness/zero_kit.hpp"
 #include "zero/safetensors.hpp"
@@ -58,31 +59,23 @@ class ZeroHostile : public testing::Test {
 
     /// Loads in a process of its own with little memory. Whatever is refused changes nothing, and names the culprit.
     void expect_refused(const std::string &what, const std::string &culprit, const std::vector<ujoin_status> &codes) {
-        ujoin_group_options options{};
-        options.size = sizeof options;
-        options.backend = "self";
-        options.world_size = 1;
-        ujoin_group *group = nullptr;
-        ok(ujoin_group_create(&options, &group));
-        {
-            Tensors x(counts, 5);
-            const Optimizer optimizer(group, UJOIN_OPTIMIZER_ADAM, x, {{"lr", 0.5}});
-            optimizer.step();
-            const Listed before = listed(state_everywhere(group, optimizer).state);
-            const std::vector<std::vector<float>> values = x.data;
-            ujoin_save_options both{};
-            both.size = sizeof both;
-            both.parts = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
-            const ujoin_status status = zero_load(optimizer.get(), path_.c_str(), &both, nullptr);
-            const std::string text = ujoin_last_error();
-            EXPECT_NE(std::find(codes.begin(), codes.end(), status), codes.end())
-                << what << ": " << ujoin_status_name(status) << ": " << text;
-            EXPECT_NE(text.find(culprit), std::string::npos) << what << ": " << text;
-            EXPECT_EQ(x.data, values) << what;
-            EXPECT_EQ(listed(state_everywhere(group, optimizer).state), before) << what;
-            optimizer.step();
-        }
-        ujoin_group_destroy(group);
+        const ddp_kit::GroupPtr group = ddp_kit::alone();
+        Tensors x(counts, 5);
+        const Optimizer optimizer(group.get(), UJOIN_OPTIMIZER_ADAM, x, {{"lr", 0.5}});
+        optimizer.step();
+        const Listed before = listed(state_everywhere(group.get(), optimizer).state);
+        const std::vector<std::vector<float>> values = x.data;
+        ujoin_save_options both{};
+        both.size = sizeof both;
+        both.parts = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
+        const ujoin_status status = zero_load(optimizer.get(), path_.c_str(), &both, nullptr);
+        const std::string text = ujoin_last_error();
+        EXPECT_NE(std::find(codes.begin(), codes.end(), status), codes.end())
+            << what << ": " << ujoin_status_name(status) << ": " << text;
+        EXPECT_NE(text.find(culprit), std::string::npos) << what << ": " << text;
+        EXPECT_EQ(x.data, values) << what;
+        EXPECT_EQ(listed(state_everywhere(group.get(), optimizer).state), before) << what;
+        optimizer.step();
     }
     void refuse_index(const std::string &what, const std::string &text) {
         write_file(path_ + "/index.json", text);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saving, loading, and what happens when that goes wrong.
+#include "harness/ddp_kit.hpp"
 #include "harness/temp_dir.hpp"
 #include "harness/zero_kit.hpp"
 #include <algorithm>
@@ -286,18 +287,10 @@ TEST(ZeroSaveOther, a_save_of_something_else_is_told) {
 /// A group of one in a child, and an optimizer whose parameters all have the same value.
 void in_child(const std::function<void(const Optimizer &, Tensors &)> &body) {
     run_processes(1, [&](int) {
-        ujoin_group_options options{};
-        options.size = sizeof options;
-        options.backend = "self";
-        options.world_size = 1;
-        ujoin_group *group = nullptr;
-        ok(ujoin_group_create(&options, &group));
+        const ddp_kit::GroupPtr group = ddp_kit::alone();
         Tensors x({1000, 10});
-        {
-            const Optimizer optimizer(group, UJOIN_OPTIMIZER_SGD, x, {{"lr", 1}, {"momentum", 0.5}});
-            body(optimizer, x);
-        }
-        ujoin_group_destroy(group);
+        const Optimizer optimizer(group.get(), UJOIN_OPTIMIZER_SGD, x, {{"lr", 1}, {"momentum", 0.5}});
+        body(optimizer, x);
     });
 }
 

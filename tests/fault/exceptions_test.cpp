@@ -90,16 +90,6 @@ void at_each_allocation(const std::function<void(Shortage &)> &body) {
         }
 }
 
-ddp_kit::GroupPtr alone() {
-    ujoin_group_options options{};
-    options.size = sizeof options;
-    options.backend = "self";
-    options.world_size = 1;
-    ujoin_group *group = nullptr;
-    harness::ok(ujoin_group_create(&options, &group));
-    return ddp_kit::GroupPtr(group);
-}
-
 TEST(NoException, ERRORS_04_memory_runs_out_in_groups_and_operations) {
     at_each_allocation([](Shortage &memory) {
         ujoin_group_options options{};
@@ -155,7 +145,7 @@ TEST(NoException, ERRORS_04_memory_runs_out_in_stores) {
 }
 
 TEST(NoException, ERRORS_04_memory_runs_out_in_join_contexts) {
-    const ddp_kit::GroupPtr group = alone();
+    const ddp_kit::GroupPtr group = ddp_kit::alone();
     at_each_allocation([&](Shortage &memory) {
         ujoin_hooks hooks{};
         hooks.size = sizeof hooks;
@@ -178,7 +168,7 @@ TEST(NoException, ERRORS_04_memory_runs_out_in_join_contexts) {
 
 /// A group of its own: a failure within an iteration ends it.
 void train(Shortage &memory, bool overlap) {
-    const ddp_kit::GroupPtr group = alone();
+    const ddp_kit::GroupPtr group = ddp_kit::alone();
     Tensors x({30, 7, 3});
     const std::vector<ujoin_param> params = x.params();
     ujoin_ddp_options options = ddp_kit::ddp_options();
@@ -276,7 +266,7 @@ void expect_thrown(ujoin_status status, bool standard) {
 class NoExceptionOf : public testing::TestWithParam<bool> {
   protected:
     bool standard_ = GetParam();
-    ddp_kit::GroupPtr group_ = alone();
+    ddp_kit::GroupPtr group_ = ddp_kit::alone();
 };
 INSTANTIATE_TEST_SUITE_P(What, NoExceptionOf, testing::Bool(),
                          [](const auto &of) { return of.param ? "standard" : "other"; });
@@ -313,7 +303,7 @@ TEST_P(NoExceptionOf, ERRORS_04_a_rule) {
 
 TEST_P(NoExceptionOf, ERRORS_04_hooks_of_a_reducer) {
     for (const bool later : {false, true}) {
-        const ddp_kit::GroupPtr group = alone();
+        const ddp_kit::GroupPtr group = ddp_kit::alone();
         Trainer trainer(group.get(), apart(Recipe{}));
         ujoin_comm_hook hook{};
         hook.size = sizeof hook;

@@ -42,6 +42,9 @@ inline GroupPtr make_group(const std::string &rendezvous, const char *backend, i
     return GroupPtr(group);
 }
 
+/// A group of one.
+inline GroupPtr alone() { return make_group("env://", "self", 0, 1); }
+
 using Body = std::function<void(ujoin_group *group, int rank)>;
 
 /// Ranks as threads over the local backend.
