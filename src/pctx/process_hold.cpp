@@ -20,6 +20,7 @@ void ProcessSet::start_warden() {
     if (fork_server) environment.push_back(cat(env::name(env::Var::worker), "=", worker_is_forkserver));
     if (!fork_server && job.containment == UJOIN_CONTAINMENT_GROUP) return;
     std::vector<char *> variables;
+    variables.reserve(environment.size() + 1);
     for (std::string &entry : environment) variables.push_back(entry.data());
     variables.push_back(nullptr);
     if (fork_server)

@@ -1,47 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // No exception crosses the boundary, and none ends the process: memory that runs out at each allocation in turn, callbacks
 // that throw, and peers that die under operations in flight.
+#include "fault/short_memory.hpp"
 #include "harness/overlap_kit.hpp"
 #include "harness/temp_dir.hpp"
 #include <atomic>
 #include <csignal>
-#include <cstdlib>
 #include <gtest/gtest.h>
-#include <new>
 #include <stdexcept>
 #include <unistd.h>
 
 using namespace harness;
-
-namespace {
-
-/// Allocations of this thread until memory runs out; below 0: it does not.
-thread_local int64_t t_left = -1;
-thread_local bool t_only_once = false;
-thread_local bool t_ran_out = false;
-
-void *allocate(size_t bytes, size_t alignment) {
-    if (t_left >= 0 && t_left-- == 0) {
-        t_ran_out = true;
-        t_left = t_only_once ? -1 : 0;
-        throw std::bad_alloc();
-    }
-    void *memory = nullptr;
-    if (::posix_memalign(&memory, std::max(alignment, sizeof(void *)), bytes) != 0) throw std::bad_alloc();
-    return memory;
-}
-
-} // namespace
-
-void *operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
-void *operator new[](size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
-void *operator new(size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<size_t>(alignment)); }
-void operator delete(void *memory) noexcept { std::free(memory); }
-void operator delete(void *memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void *memory) noexcept { std::free(memory); }
-void operator delete[](void *memory, size_t) noexcept { std::free(memory); }
-void operator delete(void *memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void *memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -53,13 +22,11 @@ class Shortage {
     /// False: the call failed, for want of memory and with a text that says so.
     template <class Call> bool ok(Call &&call) {
         if (over_) return false;
-        t_left = left_;
-        t_only_once = only_once_;
-        t_ran_out = false;
+        t_shortage = {left_, only_once_};
         const ujoin_status status = call();
-        left_ = t_left;
-        t_left = -1;
-        if (!t_ran_out) {
+        left_ = t_shortage.left;
+        t_shortage.left = -1;
+        if (!t_shortage.came) {
             EXPECT_GE(status, 0) << ujoin_last_error();
             return true;
         }
@@ -232,10 +199,9 @@ TEST(NoException, ERRORS_04_a_rank_without_memory_is_not_waited_for) {
             ok(ujoin_ddp_forward(a.ddp(), 1));
             ujoin_status status = UJOIN_OK;
             for (size_t p = a.size(); p-- > 0 && status == UJOIN_OK;) {
-                t_only_once = false;
-                if (rank == 1 && p == 2) t_left = at;
+                if (rank == 1 && p == 2) t_shortage = {at};
                 status = ujoin_ddp_ready(a.ddp(), p);
-                t_left = -1;
+                t_shortage.left = -1;
             }
             if (status == UJOIN_OK) status = ujoin_ddp_finish(a.ddp());
             if (rank == 1) {

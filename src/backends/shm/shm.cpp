@@ -57,6 +57,7 @@ std::unique_ptr<Backend> attach(const AttachRequest &request) {
         std::vector<Peer> all = place.exchange(mine, own_pidfd());
         place.conclude(std::nullopt);
         std::vector<os::Fd> fds;
+        fds.reserve(all.size());
         for (Peer &peer : all) fds.push_back(std::move(peer.memory));
         return fds;
     };
