@@ -82,6 +82,7 @@ TEST(NoException, ERRORS_04_memory_runs_out_in_groups_and_operations) {
                 memory.ok([&] { return ujoin_work_wait(work, -1); });
                 memory.ok([&] { return ujoin_work_test(work); });
             }
+            if (work) ujoin_work_wait(work, -1); // until then the memory belongs to the operation
             ujoin_work_destroy(work);
             memory.ok([&] { return ujoin_group_close(group, -1); });
         }
