@@ -5,8 +5,11 @@
 #include "harness/overlap_kit.hpp"
 #include "harness/temp_dir.hpp"
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <gtest/gtest.h>
+#include <mutex>
 #include <stdexcept>
 #include <unistd.h>
 
@@ -134,6 +137,32 @@ TEST(NoException, ERRORS_04_memory_runs_out_in_join_contexts) {
     });
 }
 
+/// Memory that the library has borrowed: the release notices that are still to come.
+class Borrowed {
+  public:
+    template <class Options> void lend(Options &options) {
+        options.release = [](void *of) { static_cast<Borrowed *>(of)->returned(); };
+        options.release_data = this;
+        const std::scoped_lock lock(mutex_);
+        open_++;
+    }
+    bool all_returned() {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_for(lock, std::chrono::seconds(30), [this] { return open_ == 0; });
+    }
+
+  private:
+    void returned() {
+        const std::scoped_lock lock(mutex_);
+        open_--;
+        changed_.notify_all();
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int open_ = 0;
+};
+
 /// A group of its own: a failure within an iteration ends it.
 void train(Shortage &memory, bool overlap) {
     const ddp_kit::GroupPtr group = ddp_kit::alone();
@@ -142,6 +171,8 @@ void train(Shortage &memory, bool overlap) {
     ujoin_ddp_options options = ddp_kit::ddp_options();
     options.bucket_bytes = 1;
     options.params_released_on_ready = overlap ? 1 : 0;
+    Borrowed borrowed;
+    borrowed.lend(options);
     ujoin_ddp *ddp = nullptr;
     ujoin_zero *zero = nullptr;
     ujoin_state *state = nullptr;
@@ -149,6 +180,7 @@ void train(Shortage &memory, bool overlap) {
         ujoin_zero_options with{};
         with.size = sizeof with;
         with.ddp = overlap ? ddp : nullptr;
+        borrowed.lend(with);
         return zero_create(group.get(), UJOIN_OPTIMIZER_ADAM, params.data(), 2, &with, &zero);
     };
     if (memory.ok([&] { return ujoin_ddp_create(group.get(), params.data(), 3, &options, &ddp); }) &&
@@ -168,6 +200,7 @@ void train(Shortage &memory, bool overlap) {
     ujoin_state_destroy(state);
     zero_destroy(zero);
     ujoin_ddp_destroy(ddp);
+    EXPECT_TRUE(borrowed.all_returned()); // a reduction may have been in flight
 }
 
 TEST(NoException, ERRORS_04_memory_runs_out_in_reducers_and_optimizers) {
