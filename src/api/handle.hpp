@@ -42,6 +42,12 @@ template <class H> void drop(H *handle) noexcept {
 
 /// Writes a new handle to `out`.
 template <class H, class T> void give(H **out, std::shared_ptr<T> object) { *out = new H(std::move(object)); }
+/// The same for what begins when it is made: the handle is there before, so that nothing is in flight if it cannot be.
+template <class H, class Begin> void give_begun(H **out, Begin &&begin) {
+    auto handle = std::make_unique<H>(nullptr);
+    handle->object = begin();
+    *out = handle.release();
+}
 /// An out parameter: not NULL, and NULL until the call has succeeded.
 template <class H> void begin_out(H **out, const char *what = "out") {
     if (!out) fail_invalid(what, " is NULL");

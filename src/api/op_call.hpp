@@ -60,7 +60,7 @@ class Call {
         const Deadline deadline = group_->bare_deadline(timeout_ms_);
         try {
             if (out_work)
-                api::give(out_work, group_->submit(op, deadline, std::move(release_)));
+                api::give_begun(out_work, [&] { return group_->submit(op, deadline, std::move(release_)); });
             else
                 group_->run(op, deadline);
         } catch (Error &error) {
@@ -72,7 +72,8 @@ class Call {
         const Deadline deadline = group_->bare_deadline(timeout_ms_);
         try {
             if (out_work)
-                api::give(out_work, group_->submit_all(std::move(ops), deadline, std::move(release_)));
+                api::give_begun(out_work,
+                                [&] { return group_->submit_all(std::move(ops), deadline, std::move(release_)); });
             else
                 for (OpArgs &op : ops) group_->run(op, deadline);
         } catch (Error &error) {

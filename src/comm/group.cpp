@@ -150,17 +150,19 @@ void Group::drain(Lock &lock) {
 
 std::shared_ptr<Work> Group::submit(const OpArgs &op, const Deadline &deadline, Release release) {
     check_usable();
-    return put_in_flight(std::make_shared<Work>(shared_from_this(), op, deadline, std::move(release)));
+    auto work = std::make_shared<Work>(shared_from_this(), op, deadline, std::move(release));
+    put_in_flight(&work, 1);
+    return work;
 }
 
 std::shared_ptr<Work> Group::submit_all(std::vector<OpArgs> ops, const Deadline &deadline, Release release) {
     check_usable();
-    std::vector<std::shared_ptr<Work>> works; // all before the first one begins
+    std::vector<std::shared_ptr<Work>> works;
     works.reserve(ops.size());
     for (size_t i = 0; i + 1 < ops.size(); i++)
         works.push_back(std::make_shared<Work>(shared_from_this(), ops[i], deadline, Release()));
     works.push_back(std::make_shared<Work>(shared_from_this(), ops.back(), deadline, std::move(release)));
-    for (const std::shared_ptr<Work> &work : works) put_in_flight(work);
+    put_in_flight(works.data(), works.size());
     return works.back();
 }
 
@@ -168,29 +170,36 @@ std::shared_ptr<Work> Group::submit_idle(const OpArgs &op, int64_t idle_timeout_
     check_usable();
     auto work = std::make_shared<Work>(shared_from_this(), op, Deadline::never(), std::move(release));
     work->idle_timeout_ms_ = idle_timeout_ms;
-    return put_in_flight(std::move(work));
+    put_in_flight(&work, 1);
+    return work;
 }
 
-std::shared_ptr<Work> Group::put_in_flight(std::shared_ptr<Work> work) {
-    tag(work->op_);
+/// All or none.
+void Group::put_in_flight(const std::shared_ptr<Work> *works, size_t count) {
+    for (size_t i = 0; i < count; i++) tag(works[i]->op_);
     Lock lock(progress_->mutex);
-    progress_->queue.push_back(work);
-    progress_->in_flight.fetch_add(1, std::memory_order_acq_rel);
-    if (progress_allowed_) {
-        start_progress();
-        progress_->changed.notify_all();
-    } else {
-        step_front(lock, Deadline::in(0), false, false);
+    size_t put = 0;
+    try {
+        for (; put < count; put++) progress_->queue.push_back(works[put]);
+    } catch (const std::bad_alloc &) {
+        for (; put > 0; put--) progress_->queue.pop_back();
+        throw abort_without_memory(); // the others wait for them
     }
-    return work;
+    progress_->in_flight.fetch_add(count, std::memory_order_acq_rel);
+    if (progress_allowed_) start_progress();
+    if (progress_allowed_)
+        progress_->changed.notify_all();
+    else
+        while (step_front(lock, Deadline::in(0), false, false)) {
+        }
 }
 
 void Group::start_progress() {
     if (progress_->thread.joinable()) return;
     try {
         progress_->thread = os::start_thread("ujoin-progress", [progress = progress_] { progress_loop(progress); });
-    } catch (const Error &) {
-        progress_allowed_ = false; // operations advance inside the calls then
+    } catch (const std::exception &) { // no more threads, or no memory for one
+        progress_allowed_ = false;     // operations advance inside the calls then
     }
 }
 

@@ -132,7 +132,7 @@ class Group : public std::enable_shared_from_this<Group> {
     };
     using Lock = std::unique_lock<std::mutex>;
 
-    std::shared_ptr<Work> put_in_flight(std::shared_ptr<Work> work);
+    void put_in_flight(const std::shared_ptr<Work> *works, size_t count);
     void start_progress(); // the mutex is held
     static void progress_loop(std::shared_ptr<Progress> progress);
     bool step_front(Lock &lock, const Deadline &patience, bool interruptible, bool may_wait);

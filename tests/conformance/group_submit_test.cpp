@@ -19,11 +19,23 @@ constexpr size_t counts[] = {0, 1, 5, 1000, 150'001}; // in the slot, in one pie
 class Array {
   public:
     Array(ujoin_dtype dtype, size_t count, double value = 0) : dtype_(dtype), bytes_(count * dtype_size(dtype)) {
-        for (size_t i = 0; i < count; i++) set(i, value);
+        if (value != 0) fill([value](size_t) { return value; });
+    }
+    template <class Value> void fill(const Value &value) {
+        visit([&, n = count()](auto *data) {
+            for (size_t i = 0; i < n; i++)
+                data[i] = static_cast<std::decay_t<decltype(*data)>>(static_cast<float>(value(i)));
+        });
     }
     size_t count() const { return bytes_.size() / dtype_size(dtype_); }
     void set(size_t i, double value) {
         visit([&](auto *data) { data[i] = static_cast<std::decay_t<decltype(*data)>>(static_cast<float>(value)); });
+    }
+    /// Elements of the same type from element `to` on; the place behind them.
+    size_t put(size_t to, const Array &piece) {
+        const auto place = bytes_.begin() + static_cast<std::ptrdiff_t>(to * dtype_size(dtype_));
+        std::copy(piece.bytes_.begin(), piece.bytes_.end(), place);
+        return to + piece.count();
     }
     double at(size_t i) const {
         double value = 0;
@@ -61,7 +73,7 @@ ujoin_status run_one(ujoin_group *group, const ujoin_op &op) { return ujoin_subm
 double value(int rank, size_t i) { return static_cast<double>((i + static_cast<size_t>(rank)) % 3 + 1); }
 Array filled(ujoin_dtype dtype, size_t count, int rank) {
     Array array(dtype, count);
-    for (size_t i = 0; i < count; i++) array.set(i, value(rank, i));
+    array.fill([rank](size_t i) { return value(rank, i); });
     return array;
 }
 double reduced(ujoin_reduce reduce, int size, size_t i) {
@@ -191,7 +203,8 @@ TEST_P(GroupSubmit, broadcast_where_the_root_gives_send_or_recv) {
 /// What rank `from` has for rank `to`: n elements that tell where they come from.
 Array letter(ujoin_dtype dtype, size_t n, int from, int to) {
     Array array(dtype, n);
-    for (size_t i = 0; i < n; i++) array.set(i, static_cast<double>((static_cast<size_t>(from * 7 + to) + i) % 11));
+    const auto first = static_cast<size_t>(from * 7 + to);
+    array.fill([first](size_t i) { return static_cast<double>((first + i) % 11); });
     return array;
 }
 Array joined(ujoin_dtype dtype, const std::vector<Array> &pieces) {
@@ -199,8 +212,7 @@ Array joined(ujoin_dtype dtype, const std::vector<Array> &pieces) {
     for (const Array &piece : pieces) count += piece.count();
     Array all(dtype, count);
     size_t at = 0;
-    for (const Array &piece : pieces)
-        for (size_t i = 0; i < piece.count(); i++) all.set(at++, piece.at(i));
+    for (const Array &piece : pieces) at = all.put(at, piece);
     return all;
 }
 /// Sizes of parts: all equal, or different for each pair, some of them 0.
@@ -227,7 +239,7 @@ TEST_P(GroupSubmit, gather_and_scatter_with_equal_and_unequal_parts) {
                         Array got(UJOIN_F32, all.count(), -1);
                         size_t before = 0;
                         for (int k = 0; k < rank; k++) before += sizes[static_cast<size_t>(k)];
-                        for (size_t i = 0; in_place && i < mine.count(); i++) got.set(before + i, mine.at(i));
+                        if (in_place) got.put(before, mine);
                         ujoin_op op = make_op(UJOIN_OP_GATHER, root);
                         if (!in_place || rank != root) op.send = mine.in();
                         if (rank == root) op.recv = got.out();

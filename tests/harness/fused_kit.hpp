@@ -60,8 +60,9 @@ class FusedModel {
             tensor.own.resize(std::max<size_t>(2 * bytes, 1)); // also without elements a gradient is there
             tensor.data = recipe.data ? recipe.data(bytes) : tensor.own.data();
             tensor.grad = recipe.grad ? recipe.grad(bytes) : tensor.own.data() + bytes;
-            for (size_t k = 0; k < count; k++)
-                put(type, tensor.data, k, std::cos(static_cast<float>(p) + 0.37F * static_cast<float>(k)));
+            const auto first = static_cast<float>(p);
+            each(type, tensor.data, count,
+                 [first](size_t k, float) { return std::cos(first + 0.37F * static_cast<float>(k)); });
         }
         make_ddp();
         make_zero();
@@ -105,16 +106,16 @@ class FusedModel {
 
     /// Computes and announces gradients; those of parameters without a use keep what they hold.
     void backward(int t, const std::function<bool(size_t p)> &uses = nullptr, float factor = 1) {
+        const int32_t rank = ujoin_group_rank(group_);
         for (size_t p = size(); p-- > 0;) {
             if (uses && !uses(p)) continue;
             const Tensor &tensor = tensors_[p];
             char *grad = static_cast<char *>(ujoin_ddp_gradient(ddp(), p));
             const char *data = static_cast<const char *>(zero_param_data(zero(), p));
-            for (size_t k = 0; k < tensor.count; k++) {
-                const float wave = std::sin(0.01F * static_cast<float>(k) + 0.7F * static_cast<float>(t) +
-                                            static_cast<float>(p) + static_cast<float>(ujoin_group_rank(group_)));
-                put(tensor.type, grad, k, get(tensor.type, grad, k) + factor * (0.3F * get(tensor.type, data, k) + wave));
-            }
+            const float shift = 0.7F * static_cast<float>(t) + static_cast<float>(p) + static_cast<float>(rank);
+            each(tensor.type, grad, tensor.count, [&](size_t k, float old) {
+                return old + factor * (0.3F * get(tensor.type, data, k) + std::sin(0.01F * static_cast<float>(k) + shift));
+            });
             ok(ujoin_ddp_ready(ddp(), p));
         }
     }
@@ -126,8 +127,8 @@ class FusedModel {
     ujoin_status step(const ujoin_step_options *options = nullptr) { return ok(zero_step(zero(), options)); }
     /// What lies where a gradient is, but is none.
     void spoil(size_t p, float value) const {
-        for (size_t k = 0; k < tensors_[p].count; k++)
-            put(tensors_[p].type, static_cast<char *>(ujoin_ddp_gradient(ddp(), p)), k, value);
+        char *grad = static_cast<char *>(ujoin_ddp_gradient(ddp(), p));
+        each(tensors_[p].type, grad, tensors_[p].count, [value](size_t, float) { return value; });
     }
     void clear() const { ok(zero_clear_gradients(zero())); }
 
@@ -177,10 +178,14 @@ class FusedModel {
             return static_cast<float>(zero);
         });
     }
-    static void put(ujoin_dtype type, char *data, size_t k, float value) {
+    /// Each element becomes value(its index, what it was).
+    template <class Value> static void each(ujoin_dtype type, char *data, size_t count, const Value &value) {
         ujoin::visit_dtype(type, [&](auto zero) {
-            zero = static_cast<decltype(zero)>(value);
-            std::memcpy(data + k * sizeof zero, &zero, sizeof zero);
+            for (size_t k = 0; k < count; k++, data += sizeof zero) {
+                std::memcpy(&zero, data, sizeof zero);
+                zero = static_cast<decltype(zero)>(value(k, static_cast<float>(zero)));
+                std::memcpy(data, &zero, sizeof zero);
+            }
         });
     }
 
