@@ -30,22 +30,20 @@ std::function<void()> ProcessSet::guarded(std::function<void()> fn) {
     };
 }
 
-/// Work for the loop from another thread; false: there is no loop any more.
-bool ProcessSet::ask(io::Loop::Task &task) {
+/// The console or the callback takes output again, which another thread knows.
+void ProcessSet::ask_eased() {
     std::scoped_lock lock(mutex_);
-    if (!loop_) return false;
-    loop_->post(task);
-    return true;
+    if (loop_) loop_->post(eased_);
 }
 
-/// The end, from another thread. Without memory too: it is the way out.
+/// The end, from another thread; false: there is no loop any more. Without memory too: it is the way out.
 bool ProcessSet::ask_end(int signal, int64_t grace_ms) {
-    {
-        std::scoped_lock lock(mutex_);
-        asked_signals_ |= uint64_t{1} << (signal - 1);
-        if (grace_ms >= 0) asked_grace_ms_ = asked_grace_ms_ < 0 ? grace_ms : std::min(asked_grace_ms_, grace_ms);
-    }
-    return ask(end_);
+    std::scoped_lock lock(mutex_);
+    if (!loop_) return false;
+    asked_signals_ |= uint64_t{1} << (signal - 1);
+    if (grace_ms >= 0) asked_grace_ms_ = asked_grace_ms_ < 0 ? grace_ms : std::min(asked_grace_ms_, grace_ms);
+    loop_->post(end_);
+    return true;
 }
 
 void ProcessSet::end_asked() {

@@ -245,7 +245,7 @@ void ProcessSet::open_stdio(size_t index, Files &files, const os::Fd &null) {
 
 void ProcessSet::make_console_link() {
     const JobSpec &job = plan_->job;
-    console_ = std::make_unique<io::Console>([this] { ask(eased_); });
+    console_ = std::make_unique<io::Console>([this] { ask_eased(); });
     console_link_ = std::make_unique<ConsoleLink>(*loop_, *console_, job.partial_line_ms);
     console_link_->state.same = same_file(1, 2);
     console_link_->policy = job.console;
@@ -258,7 +258,7 @@ void ProcessSet::make_console_link() {
             std::scoped_lock lock(mutex_);
             changed_.notify_all();
         },
-        [this] { ask(eased_); });
+        [this] { ask_eased(); });
     console_link_->output = output_.get();
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 using ujoin::Json;
 using ujoin::parse_json;
@@ -31,6 +32,14 @@ TEST(Json, one_text_for_one_content) {
               R"({"a":{},"aa":[],"b":[1,-2,true,false,null]})");
     EXPECT_EQ(again("\"alone\""), "\"alone\"");
     EXPECT_EQ(Json().dump(), "null");
+}
+
+/// Files of earlier versions have checksums over the library's text.
+TEST(Json, the_text_is_the_librarys) {
+    const std::string text =
+        R"({"z":[1,2.5,-3,1e300,5e-324,123456789012345678901234567890],"a":{"ü":"\u0007\n\"","":[[],{}]},"t":true})";
+    EXPECT_EQ(again(text), nlohmann::json::parse(text).dump());
+    EXPECT_EQ(parse_json(text, wide).dump_lines(), nlohmann::json::parse(text).dump(1));
 }
 
 TEST(Json, lines_are_indented_by_one_space) {
