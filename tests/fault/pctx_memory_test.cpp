@@ -22,7 +22,7 @@ class Launch {
         spec_.arg_count = args_.size();
         spec_.log_dir = logs_.c_str();
         spec_.run_id = run_.c_str();
-        spec_.redirects = UJOIN_STD_ERR;
+        spec_.tee = UJOIN_STD_ERR;
         spec_.containment = containment;
         spec_.output = [](void *, int32_t, ujoin_std, const char *, size_t) { return ujoin_status{UJOIN_OK}; };
     }
@@ -95,7 +95,8 @@ class Launch {
     const std::string logs_;
     const std::string run_;
     const std::string program_ = helper();
-    const std::array<const char *, 5> args_ = {"out=hello\\n", "err=hello\\n", "0:record=a message for the record",
+    const std::array<const char *, 5> args_ = {"out=a line that is longer than a string holds\\n",
+                                               "err=and one for the console\\n", "0:record=a message for the record",
                                                "0:exit=3", "1:forever"};
     ujoin_pctx_spec spec_{};
     ujoin_pctx *pctx_ = nullptr;
