@@ -59,10 +59,10 @@ class Call {
         op.program = true;
         const Deadline deadline = group_->bare_deadline(timeout_ms_);
         try {
-            if (out_work)
-                api::give(out_work, group_->submit(op, deadline, std::move(release_)));
-            else
-                group_->run(op, deadline);
+            if (!out_work) return group_->run(op, deadline);
+            auto handle = std::make_unique<ujoin_work>(nullptr); // first: what is in flight cannot be taken back
+            handle->object = group_->submit(op, deadline, std::move(release_));
+            *out_work = handle.release();
         } catch (Error &error) {
             throw error.in(place());
         }
@@ -71,10 +71,13 @@ class Call {
         for (OpArgs &op : ops) op.program = true;
         const Deadline deadline = group_->bare_deadline(timeout_ms_);
         try {
-            if (out_work)
-                api::give(out_work, group_->submit_all(std::move(ops), deadline, std::move(release_)));
-            else
+            if (out_work) {
+                auto handle = std::make_unique<ujoin_work>(nullptr);
+                handle->object = group_->submit_all(std::move(ops), deadline, std::move(release_));
+                *out_work = handle.release();
+            } else {
                 for (OpArgs &op : ops) group_->run(op, deadline);
+            }
         } catch (Error &error) {
             throw error.in(place());
         }

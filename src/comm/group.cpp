@@ -189,8 +189,8 @@ void Group::start_progress() {
     if (progress_->thread.joinable()) return;
     try {
         progress_->thread = os::start_thread("ujoin-progress", [progress = progress_] { progress_loop(progress); });
-    } catch (const Error &) {
-        progress_allowed_ = false; // operations advance inside the calls then
+    } catch (const std::exception &) { // also for want of memory: the operation is in the queue already
+        progress_allowed_ = false;     // operations advance inside the calls then
     }
 }
 
