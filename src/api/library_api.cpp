@@ -37,10 +37,7 @@ size_t ujoin_last_missing(int32_t *out_ranks, size_t capacity) {
 
 const char *ujoin_status_name(ujoin_status status) { return status_name(status); }
 
-ujoin_status ujoin_set_last_error(ujoin_status status, const char *text) {
-    record(Error(status, text ? text : ""));
-    return status;
-}
+ujoin_status ujoin_set_last_error(ujoin_status status, const char *text) { return record(status, "", text ? text : ""); }
 
 ujoin_status ujoin_set_interrupt_check(ujoin_call_fn fn, void *user_data, ujoin_destroy_fn destroy) {
     return api::guard("ujoin_set_interrupt_check", [&] { os::set_interrupt_check(fn, user_data, destroy); });

@@ -11,6 +11,7 @@
 #include "zero/zero.hpp"
 #include <cmath>
 #include <cstddef>
+#include <memory>
 
 using namespace ujoin;
 
@@ -275,9 +276,15 @@ ujoin_status zero_load(ujoin_zero *zero, const char *path, const ujoin_save_opti
     if (out) *out = nullptr;
     return call("zero_load", zero, [&](Zero &object) {
         SaveRequest request;
-        together(object.group(), [&] { request = read_request(path, options, false); });
+        std::unique_ptr<ujoin_state> list; // made before: once the load has been taken nothing can fail
+        together(object.group(), [&] {
+            request = read_request(path, options, false);
+            if (out) list = std::make_unique<ujoin_state>(std::make_shared<State>());
+        });
         State extra = load_checkpoint(object, request);
-        if (out) api::give(out, std::make_shared<State>(std::move(extra)));
+        if (!out) return;
+        *list->object = std::move(extra);
+        *out = list.release();
     });
 }
 

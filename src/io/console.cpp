@@ -41,6 +41,13 @@ std::string fitting(const std::string &text) {
     return text.substr(0, columns - 1);
 }
 
+void warn(int fd, int error) noexcept {
+    try {
+        log_warning("descriptor ", fd, " takes no more output of workers: ", errno_text(error));
+    } catch (const std::bad_alloc &) { // it says no more then
+    }
+}
+
 } // namespace
 
 struct Console::State {
@@ -129,10 +136,13 @@ void Console::run(const std::shared_ptr<State> &state) {
         if (state->stop) break;
         if (state->queue.empty()) {
             state->redraw = false;
-            const std::string text = state->status;
-            lock.unlock();
-            draw(*state, text);
-            lock.lock();
+            try {
+                const std::string text = state->status;
+                lock.unlock();
+                draw(*state, text);
+            } catch (const std::bad_alloc &) { // it is drawn again when it changes
+            }
+            if (!lock.owns_lock()) lock.lock();
             continue;
         }
         const auto [fd, bytes] = std::move(state->queue.front());
@@ -140,7 +150,7 @@ void Console::run(const std::shared_ptr<State> &state) {
         if (!state->dead[fd]) {
             lock.unlock();
             const bool taken = put(*state, fd, bytes);
-            if (!taken) log_warning("descriptor ", fd, " takes no more output of workers: ", errno_text(errno));
+            if (!taken) warn(fd, errno);
             lock.lock();
             state->dead[fd] = !taken;
         }

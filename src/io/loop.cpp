@@ -2,7 +2,8 @@
 #include "io/loop.hpp"
 #include "base/error.hpp"
 #include "os/thread.hpp"
-#include <future>
+#include <condition_variable>
+#include <exception>
 
 namespace ujoin::io {
 
@@ -18,7 +19,7 @@ Loop::Loop(const char *thread_name) {
     wake_.data = this;
     try {
         thread_ = os::start_thread(thread_name, [this] { uv_run(&loop_, UV_RUN_DEFAULT); });
-    } catch (const Error &) {
+    } catch (...) {
         uv_close(reinterpret_cast<uv_handle_t *>(&wake_), nullptr);
         uv_run(&loop_, UV_RUN_DEFAULT);
         uv_loop_close(&loop_);
@@ -27,37 +28,65 @@ Loop::Loop(const char *thread_name) {
 }
 
 Loop::~Loop() {
-    post([this] { uv_close(reinterpret_cast<uv_handle_t *>(&wake_), nullptr); });
+    {
+        std::scoped_lock lock(mutex_);
+        ends_ = true;
+        uv_async_send(&wake_);
+    }
     thread_.join();
     uv_loop_close(&loop_);
 }
 
-void Loop::post(std::function<void()> task) {
+void Loop::post(Task &task) noexcept {
     std::scoped_lock lock(mutex_);
-    posted_.push_back(std::move(task));
-    uv_async_send(&wake_); // under the lock: the task may be the one that closes wake_
+    if (task.posted_) return;
+    task.posted_ = true;
+    task.next_ = nullptr;
+    (first_ ? last_->next_ : first_) = &task;
+    last_ = &task;
+    uv_async_send(&wake_);
 }
 
-void Loop::call(const std::function<void()> &task) {
-    std::promise<void> done;
-    post([&] {
+void Loop::call(const std::function<void()> &body) {
+    struct Call {
+        const std::function<void()> &body;
+        std::mutex mutex{};
+        std::condition_variable changed{};
+        bool done = false;
+        std::exception_ptr error{};
+    } call{body};
+    Task task([&call] { // one reference: it is kept without memory
         try {
-            task();
-            done.set_value();
+            call.body();
         } catch (...) {
-            done.set_exception(std::current_exception());
+            call.error = std::current_exception();
         }
+        std::scoped_lock lock(call.mutex);
+        call.done = true;
+        call.changed.notify_all(); // under the lock: once it is open `call` may be gone
     });
-    done.get_future().get();
+    post(task);
+    std::unique_lock lock(call.mutex);
+    call.changed.wait(lock, [&] { return call.done; });
+    if (call.error) std::rethrow_exception(std::move(call.error));
 }
 
 void Loop::run_posted() {
-    std::vector<std::function<void()>> tasks;
-    {
-        std::scoped_lock lock(mutex_);
-        tasks.swap(posted_);
+    for (;;) {
+        Task *task = nullptr;
+        {
+            std::scoped_lock lock(mutex_);
+            task = first_;
+            if (!task) {
+                auto *wake = reinterpret_cast<uv_handle_t *>(&wake_);
+                if (ends_ && !uv_is_closing(wake)) uv_close(wake, nullptr);
+                return;
+            }
+            first_ = task->next_;
+            task->posted_ = false;
+        }
+        task->fn_(); // which may end the task itself
     }
-    for (const auto &task : tasks) task();
 }
 
 } // namespace ujoin::io

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/wire.hpp"
+#include <new>
 #include <vector>
 
 namespace ujoin::io {
@@ -37,7 +38,13 @@ TcpServer::TcpServer(os::Fd listening, Handler &handler, const Limits &limits, c
         if (code == 0) {
             listening.release();
             code = uv_listen(reinterpret_cast<uv_stream_t *>(&listener_), 1024, [](uv_stream_t *stream, int status) {
-                if (status == 0) static_cast<TcpServer *>(stream->data)->accept_client();
+                auto *server = static_cast<TcpServer *>(stream->data);
+                if (status != 0) return;
+                try {
+                    server->accept_client();
+                } catch (const std::bad_alloc &) {
+                    server->refuse_client();
+                }
             });
         }
         if (code != 0) {
@@ -55,15 +62,20 @@ TcpServer::~TcpServer() {
 }
 
 void TcpServer::accept_client() {
-    auto owned = std::make_unique<Connection>();
-    Connection *connection = owned.get();
+    const bool room = connections_.size() < limits_.clients;
+    const auto at = connections_.emplace(next_, nullptr).first;
+    try {
+        at->second = std::make_unique<Connection>();
+    } catch (...) {
+        connections_.erase(at);
+        throw;
+    }
+    Connection *connection = at->second.get();
     connection->server = this;
     connection->id = next_++;
     uv_tcp_init(loop_.uv(), &connection->tcp);
     uv_timer_init(loop_.uv(), &connection->timer);
     connection->tcp.data = connection->timer.data = connection;
-    const bool room = connections_.size() < limits_.clients;
-    connections_.emplace(connection->id, std::move(owned));
     if (uv_accept(reinterpret_cast<uv_stream_t *>(&listener_), reinterpret_cast<uv_stream_t *>(&connection->tcp)) != 0 ||
         !room) {
         if (!room) log_warning("a server dropped a client: it has ", limits_.clients, " already");
@@ -79,6 +91,20 @@ void TcpServer::accept_client() {
         },
         static_cast<uint64_t>(limits_.trust_ms), 0);
     read_on(*connection);
+}
+
+/// There is no memory for a client. It has to be taken nevertheless: until then libuv listens no more.
+void TcpServer::refuse_client() noexcept {
+    if (refuses_ || uv_is_closing(reinterpret_cast<uv_handle_t *>(&listener_))) return;
+    uv_tcp_init(loop_.uv(), &refused_);
+    refused_.data = this;
+    refuses_ = true;
+    refused_one_ = uv_accept(reinterpret_cast<uv_stream_t *>(&listener_), reinterpret_cast<uv_stream_t *>(&refused_)) == 0;
+    uv_close(reinterpret_cast<uv_handle_t *>(&refused_), [](uv_handle_t *handle) {
+        auto *server = static_cast<TcpServer *>(handle->data);
+        server->refuses_ = false;
+        if (server->refused_one_) server->refuse_client(); // the next one may have come meanwhile
+    });
 }
 
 TcpServer::Connection *TcpServer::find(Client client) {

@@ -47,6 +47,7 @@ class TcpServer {
     struct Connection;
     struct Write;
     void accept_client();
+    void refuse_client() noexcept;
     Connection *find(Client client);
     void take_input(Connection &connection, const char *bytes, size_t size);
     void handle_input(Connection &connection);
@@ -58,6 +59,9 @@ class TcpServer {
     Handler &handler_;
     const Limits limits_;
     uv_tcp_t listener_{};
+    uv_tcp_t refused_{};
+    bool refuses_ = false; // refused_ is not closed yet
+    bool refused_one_ = false;
     Client next_ = 1;
     std::unordered_map<Client, std::unique_ptr<Connection>> connections_;
     std::string read_buffer_; // one for all: what was read is taken out at once

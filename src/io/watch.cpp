@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "io/loop.hpp"
 #include <memory>
+#include <utility>
 
 namespace ujoin::io {
 
@@ -45,8 +46,7 @@ void Watch::pause() { uv_poll_stop(&handle_->poll); }
 
 void Watch::resume() {
     uv_poll_start(&handle_->poll, UV_READABLE, [](uv_poll_t *poll, int, int) {
-        const auto ready = static_cast<Handle *>(poll->data)->ready; // a copy: it may destroy its watch
-        ready();
+        static_cast<Handle *>(poll->data)->ready(); // it may destroy its watch: the handle stays until libuv lets it go
     });
 }
 
@@ -68,8 +68,8 @@ void Timer::start(int64_t ms, std::function<void()> due) {
     uv_timer_start(
         &handle_->timer,
         [](uv_timer_t *timer) {
-            const auto fn = static_cast<Handle *>(timer->data)->due; // a copy: it may set the timer anew
-            fn();
+            const auto now = std::move(static_cast<Handle *>(timer->data)->due); // it may set the timer anew
+            now();
         },
         after, 0);
 }

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <dirent.h>
 #include <fcntl.h>
+#include <memory>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -65,14 +66,14 @@ ExitState peek(int type, int id, ExitInfo &out) {
 
 /// Calls `visit(pid)` for every process.
 template <class Visit> void each_process(Visit &&visit) {
-    DIR *directory = opendir("/proc");
+    const std::unique_ptr<DIR, int (*)(DIR *)> directory(opendir("/proc"), closedir);
     if (!directory) return;
-    while (const dirent *entry = readdir(directory)) { // NOLINT(concurrency-mt-unsafe): the stream is this function's own
+    while (const dirent *entry =
+               readdir(directory.get())) { // NOLINT(concurrency-mt-unsafe): the stream is this function's own
         char *end = nullptr;
         const long pid = std::strtol(entry->d_name, &end, 10);
         if (pid > 0 && *end == '\0') visit(static_cast<pid_t>(pid));
     }
-    closedir(directory);
 }
 
 struct Stat {
@@ -151,13 +152,9 @@ std::vector<Member> session_members(const std::vector<pid_t> &sessions, const st
         const pid_t session = getsid(pid);
         if (session <= 0 || pid == session || !contains(sessions, session)) return;
         if (!contains(held, session) && getsid(session) == session) return; // another process leads that session now
-        const int pidfd = open_pidfd(pid);
-        if (pidfd < 0) return;
-        if (getsid(pid) == session && alive(pid)) { // still the one that was seen, now that it is held
-            members.push_back({pid, pidfd});
-        } else {
-            close(pidfd);
-        }
+        Fd pidfd(open_pidfd(pid));
+        if (pidfd && getsid(pid) == session && alive(pid)) // still the one that was seen, now that it is held
+            members.push_back({pid, std::move(pidfd)});
     });
     return members;
 }

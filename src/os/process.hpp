@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "os/fd.hpp"
 #include <cstdint>
 #include <sys/types.h>
 #include <vector>
@@ -42,10 +43,9 @@ bool wait_pidfd(int pidfd, int timeout_ms);
 /// A live process of some session, other than its leader.
 struct Member {
     pid_t pid;
-    int pidfd;
+    Fd pidfd;
 };
-/// Opens every live process whose session is one of `sessions` (ascending) and that is not its leader. The caller closes
-/// the descriptors. A session whose number now belongs to a live process that is not among `held` (ascending) was
+/// Opens every live process whose session is one of `sessions` (ascending) and that is not its leader. A session whose number now belongs to a live process that is not among `held` (ascending) was
 /// reused by the system and is left alone.
 std::vector<Member> session_members(const std::vector<pid_t> &sessions, const std::vector<pid_t> &held);
 

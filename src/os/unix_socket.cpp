@@ -103,6 +103,7 @@ std::optional<Packet> receive_packet(const Fd &socket, const Deadline &deadline)
     if (wait_ready(socket.get(), POLLIN, deadline) != Ready::yes) return std::nullopt;
     Packet packet;
     packet.bytes.resize(max_packet);
+    packet.fds.reserve(max_fds); // once they have been received there must be a place for them
     iovec data{packet.bytes.data(), packet.bytes.size()};
     alignas(cmsghdr) char control[CMSG_SPACE(max_fds * sizeof(int))] = {};
     msghdr message{};

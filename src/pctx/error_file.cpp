@@ -3,6 +3,7 @@
 #include "base/deadline.hpp"
 #include "base/env.hpp"
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "base/log.hpp"
 #include "base/random.hpp"
 #include "os/fd.hpp"
@@ -13,15 +14,14 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <sys/stat.h>
 
 namespace ujoin {
 namespace {
 
-using nlohmann::json;
-
 constexpr off_t largest_file = 16 << 20;
+constexpr JsonLimits limits{64, 1 << 20, true};
 constexpr int64_t second_ns = 1'000'000'000;
 
 /// A regular file's bytes; false: there is none, or it is too large.
@@ -42,20 +42,32 @@ bool read_bytes(const std::string &path, std::string &out, int64_t &modified_ns)
 }
 
 /// A whole number, also as text; 0 if it is none.
-int64_t whole_number(const json &object, const char *name) {
-    const auto found = object.find(name);
-    if (found == object.end()) return 0;
-    if (found->is_number_integer()) return found->get<int64_t>();
-    if (!found->is_string()) return 0;
-    const auto &text = found->get_ref<const std::string &>();
+int64_t whole_number(const Json &object, const char *name) {
+    const Json *found = object.find(name);
+    if (!found) return 0;
+    if (const auto *negative = found->as<int64_t>()) return *negative;
+    if (const auto *number = found->as<uint64_t>()) return static_cast<int64_t>(*number);
+    const auto *text = found->as<std::string>();
+    if (!text) return 0;
     int64_t value = 0;
-    const auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return code == std::errc{} && stop == text.data() + text.size() ? value : 0;
+    const auto [stop, code] = std::from_chars(text->data(), text->data() + text->size(), value);
+    return code == std::errc{} && stop == text->data() + text->size() ? value : 0;
 }
 
-std::string text_of(const json &object, const char *name) {
-    const auto found = object.find(name);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+std::string text_of(const Json &object, const char *name) {
+    const Json *found = object.find(name);
+    const auto *text = found ? found->as<std::string>() : nullptr;
+    return text ? *text : std::string();
+}
+
+/// Nothing, and why, if it is not what a worker should leave.
+std::optional<Json> parse(std::string_view bytes, std::string &why) {
+    try {
+        return parse_json(bytes, limits);
+    } catch (const Error &error) {
+        why = error.text();
+        return std::nullopt;
+    }
 }
 
 int64_t seconds_or(int64_t seconds, int64_t otherwise_ns) {
@@ -66,44 +78,50 @@ void warn_of_old_file(const std::string &path) {
     std::string old;
     int64_t modified = 0;
     if (!read_bytes(path, old, modified)) return;
-    const bool readable = !json::parse(old, nullptr, false).is_discarded();
+    std::string why;
+    const bool readable = parse(old, why).has_value();
     log_warning("the error file ", path, " is replaced; it ", readable ? cat("held ", old) : std::string("was no JSON"));
 }
 
 /// Puts the code into the structured form; the flat one has no place for it.
 std::string with_code(const std::string &bytes, int32_t code, const std::string &from) {
-    json file = json::parse(bytes, nullptr, false);
-    if (!file.is_object() || !file.contains("message") || !file["message"].is_object()) {
+    std::string why;
+    std::optional<Json> file = parse(bytes, why);
+    auto *all = file ? file->as<Json::Object>() : nullptr;
+    const auto at = all ? all->find("message") : Json::Object::iterator();
+    auto *message = all && at != all->end() ? at->second.as<Json::Object>() : nullptr;
+    if (!message) {
         log_warning("the error file ", from, " has no structured message; it is copied without the exit code ", code);
         return bytes;
     }
-    file["message"]["errorCode"] = code;
-    if (code < 0) file["message"]["signalName"] = signal_name(-code);
-    return file.dump();
+    (*message)["errorCode"] = code;
+    if (code < 0) (*message)["signalName"] = signal_name(-code);
+    return file->dump();
 }
 
 } // namespace
 
 ErrorRecord parse_error(std::string_view bytes, int64_t when_ns) {
     ErrorRecord record;
-    const json file = json::parse(bytes.begin(), bytes.end(), nullptr, false);
-    if (file.is_discarded()) {
-        record.note = "it is no JSON, or was not written to its end";
+    std::string why;
+    const std::optional<Json> file = parse(bytes, why);
+    if (!file) {
+        record.note = cat("it cannot be read, or was not written to its end: ", why);
         return record;
     }
-    if (!file.is_object() || !file.contains("message")) {
+    const Json *message = file->find("message");
+    if (!message) {
         record.note = "it has no \"message\"";
         return record;
     }
     record.present = true;
     record.time_ns = when_ns;
-    const json &message = file["message"];
-    if (message.is_string()) {
-        record.message = message.get<std::string>();
-        record.time_ns = seconds_or(whole_number(file, "timestamp"), when_ns);
-    } else if (message.is_object()) {
-        record.message = text_of(message, "message");
-        if (const auto extra = message.find("extraInfo"); extra != message.end() && extra->is_object()) {
+    if (const auto *text = message->as<std::string>()) {
+        record.message = *text;
+        record.time_ns = seconds_or(whole_number(*file, "timestamp"), when_ns);
+    } else if (message->as<Json::Object>()) {
+        record.message = text_of(*message, "message");
+        if (const Json *extra = message->find("extraInfo"); extra && extra->as<Json::Object>()) {
             record.callstack = text_of(*extra, "py_callstack");
             record.time_ns = seconds_or(whole_number(*extra, "timestamp"), when_ns);
             record.monotonic_ns = whole_number(*extra, "monotonic_ns");
@@ -120,12 +138,12 @@ ErrorRecord read_error_file(const std::string &path) {
 }
 
 std::string make_error(const std::string &message, const std::string &callstack, int32_t code) {
-    const json extra = {{"py_callstack", callstack},
-                        {"timestamp", std::to_string(os::realtime_ns() / second_ns)},
-                        {"monotonic_ns", now_ns()}};
-    json inner = {{"message", message}, {"extraInfo", extra}};
+    Json::Object inner = {{"message", message}};
+    inner["extraInfo"] = Json::Object{{"py_callstack", callstack},
+                                      {"timestamp", std::to_string(os::realtime_ns() / second_ns)},
+                                      {"monotonic_ns", now_ns()}};
     if (code != 0) inner["errorCode"] = code;
-    return json{{"message", inner}}.dump(-1, ' ', false, json::error_handler_t::replace);
+    return Json(Json::Object{{"message", std::move(inner)}}).dump(Json::Broken::replaced);
 }
 
 void write_whole_file(const std::string &path, std::string_view bytes) {

@@ -85,7 +85,6 @@ template <class Fn> Outcome run_caught(Fn &&fn) {
     Outcome outcome;
     try {
         outcome.status = fn();
-        if (outcome.status < 0) outcome.text = last_error().text;
     } catch (const abi::__forced_unwind &) { // the thread is cancelled: not ours to stop
         throw;
     } catch (const std::exception &error) {
@@ -93,6 +92,7 @@ template <class Fn> Outcome run_caught(Fn &&fn) {
     } catch (...) {
         outcome = {UJOIN_E_CALLBACK, exception_text(nullptr), true};
     }
+    if (outcome.status < 0 && !outcome.thrown) outcome.text = last_error().text;
     if (outcome.status < 0 && outcome.text.empty()) outcome.text = status_name(outcome.status);
     return outcome;
 }
@@ -244,10 +244,14 @@ ujoin_status record_failure(ujoin_call_fn fn, void *user_data) {
     t_recorded = {};
     Outcome outcome = run_caught([&] { return fn(user_data); });
     if (outcome.status >= 0) return outcome.status;
-    if (outcome.status == UJOIN_E_CHILD_FAILED) {
-        copy_error_file(t_child_failure.file, t_child_failure.code);
-    } else if (!has_recorded(outcome)) {
-        record_error(outcome.text, "", 0);
+    try {
+        if (outcome.status == UJOIN_E_CHILD_FAILED) {
+            copy_error_file(t_child_failure.file, t_child_failure.code);
+        } else if (!has_recorded(outcome)) {
+            record_error(outcome.text, "", 0);
+        }
+    } catch (const std::bad_alloc &) {
+        log_warning("a failure was not recorded: out of memory"); // it counts itself
     }
     if (outcome.thrown) throw Error(outcome.status, outcome.text);
     return outcome.status; // whose text is there already

@@ -4,7 +4,9 @@
 #include "pctx/process_set.hpp"
 #include <algorithm>
 #include <csignal>
+#include <new>
 #include <unistd.h>
+#include <utility>
 
 namespace ujoin {
 namespace {
@@ -17,20 +19,43 @@ constexpr int64_t status_ms = 1000;
 
 std::function<void()> ProcessSet::guarded(std::function<void()> fn) {
     return [this, fn = std::move(fn)] {
+        if (phase_ == Phase::done) return;
         try {
             fn();
+        } catch (const std::bad_alloc &) {
+            broken(UJOIN_E_NO_MEMORY, "out of memory");
         } catch (const std::exception &error) {
-            broken(error.what());
+            broken(UJOIN_E_INTERNAL, error.what());
         }
     };
 }
 
-/// Work for the loop from another thread; false: there is no loop any more.
-bool ProcessSet::post(std::function<void()> fn) {
+/// The console or the callback takes output again, which another thread knows.
+void ProcessSet::ask_eased() {
+    std::scoped_lock lock(mutex_);
+    if (loop_) loop_->post(eased_);
+}
+
+/// The end, from another thread; false: there is no loop any more. Without memory too: it is the way out.
+bool ProcessSet::ask_end(int signal, int64_t grace_ms) {
     std::scoped_lock lock(mutex_);
     if (!loop_) return false;
-    loop_->post(guarded(std::move(fn)));
+    asked_signals_ |= uint64_t{1} << (signal - 1);
+    if (grace_ms >= 0) asked_grace_ms_ = asked_grace_ms_ < 0 ? grace_ms : std::min(asked_grace_ms_, grace_ms);
+    loop_->post(end_);
     return true;
+}
+
+void ProcessSet::end_asked() {
+    uint64_t signals = 0;
+    int64_t grace_ms = -1;
+    {
+        std::scoped_lock lock(mutex_);
+        signals = std::exchange(asked_signals_, 0);
+        grace_ms = std::exchange(asked_grace_ms_, -1);
+    }
+    for (int signal = 1; signal <= 64; signal++)
+        if ((signals >> (signal - 1) & 1) != 0) begin_end(signal, grace_ms);
 }
 
 int64_t ProcessSet::ms_until(int64_t at_ns) const {
@@ -198,8 +223,7 @@ void ProcessSet::begin_end(int signal, int64_t grace_ms) {
         for (Worker &worker : workers_) signal_worker(worker, signal);
     }
     for (const os::Member &member : members()) { // those that have left the group, but not the session
-        if (getpgid(member.pid) != getsid(member.pid)) os::signal_pidfd(member.pidfd, signal);
-        ::close(member.pidfd);
+        if (getpgid(member.pid) != getsid(member.pid)) os::signal_pidfd(member.pidfd.get(), signal);
     }
     if (phase_ == Phase::leftovers) return look_for_leftovers();
     if (live_ == 0) return leaders_done();
@@ -214,10 +238,7 @@ void ProcessSet::kill_now() {
         std::scoped_lock lock(mutex_);
         for (Worker &worker : workers_) signal_worker(worker, SIGKILL);
     }
-    for (const os::Member &member : members()) {
-        os::signal_pidfd(member.pidfd, SIGKILL);
-        ::close(member.pidfd);
-    }
+    for (const os::Member &member : members()) os::signal_pidfd(member.pidfd.get(), SIGKILL);
     timer_->start(ms_until(give_up_at_), guarded([this] { give_up(); }));
 }
 
@@ -251,11 +272,11 @@ void ProcessSet::leaders_done() {
 
 void ProcessSet::look_for_leftovers() {
     leftovers_.clear();
-    for (const os::Member &member : members()) {
+    for (os::Member &member : members()) {
         const size_t number = leftovers_.size();
         Leftover &leftover = leftovers_.emplace_back();
-        leftover.pidfd.reset(member.pidfd);
-        leftover.watch = std::make_unique<io::Watch>(*loop_, member.pidfd, guarded([this, number] {
+        leftover.pidfd = std::move(member.pidfd);
+        leftover.watch = std::make_unique<io::Watch>(*loop_, leftover.pidfd.get(), guarded([this, number] {
             leftovers_[number].watch.reset();
             const auto gone = [](const Leftover &other) { return !other.watch; };
             if (std::all_of(leftovers_.begin(), leftovers_.end(), gone)) look_for_leftovers(); // they may have forked
@@ -376,14 +397,19 @@ void ProcessSet::done() {
     changed_.notify_all();
 }
 
-/// The library itself has failed (no memory, a defect): nothing is left running, and waiting tells.
-void ProcessSet::broken(const std::string &text) {
+/// The library itself has failed (no memory, a defect): waiting tells, and the keeper leaves nothing running.
+void ProcessSet::broken(ujoin_status code, const char *text) noexcept {
     {
         std::scoped_lock lock(mutex_);
-        if (broken_text_.empty()) broken_text_ = text;
-        for (Worker &worker : workers_) signal_worker(worker, SIGKILL);
+        if (broken_ == UJOIN_OK) {
+            broken_ = code;
+            try {
+                broken_text_ = text;
+            } catch (const std::bad_alloc &) {
+                broken_text_.clear();
+            }
+        }
     }
-    if (warden_) warden_->end();
     done();
 }
 

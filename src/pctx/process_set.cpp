@@ -26,7 +26,7 @@ ujoin_status ProcessSet::wait(const Deadline &deadline) {
         run_output(lock);
         first_failure_seen_ = first_failure_;
         if (final_) {
-            if (!broken_text_.empty()) fail(UJOIN_E_INTERNAL, broken_text_);
+            if (broken_ != UJOIN_OK) fail(broken_, broken_text_);
             if (first_failure_ >= 0) {
                 const auto first = static_cast<size_t>(first_failure_);
                 note_child_failure(workers_[first].why.error_path, python_code(records_[first]));
@@ -69,7 +69,7 @@ void ProcessSet::run_output(std::unique_lock<std::mutex> &lock) {
 }
 
 ujoin_status ProcessSet::close(int signal, int64_t grace_ms) {
-    const bool runs = post([=, this] { begin_end(signal, grace_ms); });
+    const bool runs = ask_end(signal, grace_ms);
     const int64_t drain_ms = plan_->job.drain_ms;
     const bool bounded = grace_ms >= 0 && drain_ms >= 0;
     const Deadline deadline = bounded ? Deadline::in(grace_ms + drain_ms + kill_limit_ms + 200) : Deadline::never();
@@ -108,12 +108,10 @@ void ProcessSet::abort() {
         aborted_ = true;
         changed_.notify_all();
     }
-    post([this] { begin_end(SIGKILL, 0); });
+    ask_end(SIGKILL, 0);
 }
 
-void ProcessSet::release() {
-    post([this] { begin_end(SIGTERM, plan_->job.grace_ms); });
-}
+void ProcessSet::release() { ask_end(SIGTERM, plan_->job.grace_ms); }
 
 void ProcessSet::signal(int32_t index, int signal) {
     std::scoped_lock lock(mutex_);
@@ -134,10 +132,8 @@ void ProcessSet::signal_worker(Worker &worker, int signal) {
     } else if (worker.held && os::signal_pidfd(worker.pidfd.get(), 0) == 0) {
         kill(-records_[index].pid, signal);
     } else {
-        for (const os::Member &member : os::session_members({records_[index].pid}, {})) {
-            os::signal_pidfd(member.pidfd, signal);
-            ::close(member.pidfd);
-        }
+        for (const os::Member &member : os::session_members({records_[index].pid}, {}))
+            os::signal_pidfd(member.pidfd.get(), signal);
     }
 }
 

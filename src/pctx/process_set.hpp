@@ -13,6 +13,7 @@
 #include "pctx/warden_client.hpp"
 #include <array>
 #include <condition_variable>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -111,11 +112,16 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     void attach_streams(size_t index);
     void make_console_link();
     void undo_start();
+    void end_all();
+    void await_end(size_t index, const Deadline &deadline);
+    void finish();
     void take_down();
 
     // loop
     std::function<void()> guarded(std::function<void()> fn);
-    bool post(std::function<void()> fn);
+    void ask_eased();
+    bool ask_end(int signal, int64_t grace_ms);
+    void end_asked();
     void exit_ready(size_t index);
     void retry_taken();
     void warden_ready();
@@ -138,7 +144,7 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     void flush();
     void begin_close();
     void done();
-    void broken(const std::string &text);
+    void broken(ujoin_status code, const char *text) noexcept;
     int64_t ms_until(int64_t at_ns) const;
 
     // any thread
@@ -155,18 +161,23 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
     const std::unique_ptr<JobPlan> plan_;
     std::vector<Worker> workers_;
     std::unique_ptr<OutputQueue> output_; // where the program has a callback
+    io::Loop::Task eased_;                // what others ask of the loop
+    io::Loop::Task end_;
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<WorkerRecord> records_; // guarded, as all down to the blank line
     std::unique_ptr<io::Loop> loop_;
-    std::optional<Error> start_error_;
+    std::exception_ptr start_error_;
     Started started_ = Started::no;
     bool loop_done_ = false;
     bool final_ = false;
     bool aborted_ = false;
     int32_t first_failure_ = -1;
     int32_t first_failure_seen_ = -1;
+    uint64_t asked_signals_ = 0; // bit by bit, from 1 on: what end_ is to send
+    int64_t asked_grace_ms_ = -1;
+    ujoin_status broken_ = UJOIN_OK; // the library itself has failed
     std::string broken_text_;
 
     // the loop's own

@@ -9,8 +9,10 @@
 #include <csignal>
 #include <cstdio>
 #include <fcntl.h>
+#include <new>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <utility>
 
 namespace ujoin {
 namespace {
@@ -36,7 +38,8 @@ bool same_file(int a, int b) {
 } // namespace
 
 ProcessSet::ProcessSet(JobPlan plan)
-    : plan_(std::make_unique<JobPlan>(std::move(plan))), workers_(plan_->workers.size()), records_(plan_->workers.size()) {}
+    : plan_(std::make_unique<JobPlan>(std::move(plan))), workers_(plan_->workers.size()),
+      eased_(guarded([this] { console_eased(); })), end_(guarded([this] { end_asked(); })), records_(workers_.size()) {}
 
 ProcessSet::~ProcessSet() = default;
 
@@ -49,34 +52,43 @@ void ProcessSet::start() {
         throw;
     }
     changed_.wait(lock, [&] { return started_ != Started::no; });
-    if (start_error_) throw Error(*start_error_);
+    if (start_error_) std::rethrow_exception(std::exchange(start_error_, nullptr));
 }
 
 void ProcessSet::keep() {
-    std::optional<Error> error;
+    std::exception_ptr error;
     try {
         launch_all();
-    } catch (const Error &failure) {
-        error = failure;
-    } catch (const std::bad_alloc &) {
-        error = Error(UJOIN_E_NO_MEMORY, "out of memory");
-    } catch (const std::exception &failure) {
-        error = Error(UJOIN_E_INTERNAL, failure.what());
+    } catch (...) {
+        error = std::current_exception();
     }
-    if (error) undo_start();
+    const bool failed = error != nullptr;
+    if (failed) undo_start();
     std::unique_lock lock(mutex_);
-    start_error_ = error;
-    started_ = error ? Started::failed : Started::yes;
+    start_error_ = std::exchange(error, nullptr);
+    started_ = failed ? Started::failed : Started::yes;
     changed_.notify_all();
-    if (!error) {
+    if (!failed) {
         changed_.wait(lock, [&] { return loop_done_; });
         lock.unlock();
-        take_down();
-        explain_all();
+        finish();
         lock.lock();
     }
     final_ = true;
     changed_.notify_all();
+}
+
+/// After the loop's last word.
+void ProcessSet::finish() {
+    if (broken_ != UJOIN_OK) end_all();
+    take_down();
+    try {
+        explain_all();
+    } catch (const std::bad_alloc &) {
+        broken(UJOIN_E_NO_MEMORY, "out of memory");
+    } catch (const std::exception &error) {
+        broken(UJOIN_E_INTERNAL, error.what());
+    }
 }
 
 void ProcessSet::launch_all() {
@@ -233,11 +245,12 @@ void ProcessSet::open_stdio(size_t index, Files &files, const os::Fd &null) {
 
 void ProcessSet::make_console_link() {
     const JobSpec &job = plan_->job;
-    console_ = std::make_unique<io::Console>([this] { post([this] { console_eased(); }); });
+    console_ = std::make_unique<io::Console>([this] { ask_eased(); });
     console_link_ = std::make_unique<ConsoleLink>(*loop_, *console_, job.partial_line_ms);
     console_link_->state.same = same_file(1, 2);
     console_link_->policy = job.console;
     console_link_->filters = job.filters;
+    console_link_->guarded = [this](std::function<void()> fn) { return guarded(std::move(fn)); };
     for (size_t s = 0; s < 2; s++) console_link_->filtered[s] = LogFile(std::move(plan_->files.filtered[s]), "", 0, 0);
     if (!job.output) return;
     output_ = std::make_unique<OutputQueue>(
@@ -245,7 +258,7 @@ void ProcessSet::make_console_link() {
             std::scoped_lock lock(mutex_);
             changed_.notify_all();
         },
-        [this] { post([this] { console_eased(); }); });
+        [this] { ask_eased(); });
     console_link_->output = output_.get();
 }
 
@@ -304,24 +317,49 @@ void ProcessSet::attach() {
     if (aborted) begin_end(SIGKILL, 0);
 }
 
-/// Kills and reaps what was started before something failed.
+/// For a job of which something failed before all had started.
 void ProcessSet::undo_start() {
     plan_->inherited.clear();
+    if (loop_) loop_->call([this] { phase_ = Phase::done; }); // what is watched already says nothing more
+    end_all();
+    take_down();
+    plan_->files.undo();
+}
+
+/// Kills and reaps whatever runs. Without memory too, but then what has left a worker's process group is not found.
+void ProcessSet::end_all() {
     {
         std::scoped_lock lock(mutex_);
         for (Worker &worker : workers_)
-            if (worker.held) signal_worker(worker, SIGKILL);
+            if (worker.held) try {
+                    signal_worker(worker, SIGKILL);
+                } catch (const std::bad_alloc &) {
+                }
+    }
+    try {
+        for (const os::Member &member : members()) os::signal_pidfd(member.pidfd.get(), SIGKILL);
+    } catch (const std::bad_alloc &) {
     }
     if (warden_) warden_->end();
     const Deadline deadline = Deadline::in(kill_limit_ms);
-    for (Worker &worker : workers_) {
-        if (!worker.held) continue;
-        os::wait_pidfd(worker.pidfd.get(), deadline.left_ms(kill_limit_ms));
-        if (!warden_) os::reap(worker.pidfd.get());
-    }
+    for (size_t i = 0; i < workers_.size(); i++)
+        if (workers_[i].held) await_end(i, deadline);
     if (warden_ && os::wait_pidfd(warden_->pidfd(), deadline.left_ms(kill_limit_ms))) os::reap(warden_->pidfd());
-    take_down();
-    plan_->files.undo();
+}
+
+void ProcessSet::await_end(size_t index, const Deadline &deadline) {
+    const int pidfd = workers_[index].pidfd.get();
+    os::wait_pidfd(pidfd, deadline.left_ms(kill_limit_ms));
+    os::ExitInfo info;
+    const bool known = (!warden_ && os::peek_exit(pidfd, info) == os::ExitState::ended) || os::exit_from_pidfd(pidfd, info);
+    if (!warden_) os::reap(pidfd);
+    std::scoped_lock lock(mutex_);
+    WorkerRecord &record = records_[index];
+    if (record.state != UJOIN_WORKER_RUNNING) return;
+    record.state = !known ? UJOIN_WORKER_UNKNOWN : info.signal != 0 ? UJOIN_WORKER_SIGNALED : UJOIN_WORKER_EXITED;
+    record.exit = info;
+    record.stopped = true;
+    record.end_ns = os::realtime_ns();
 }
 
 /// Closes threads and descriptors. The results stay.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "os/fd.hpp"
 #include "pctx/result.hpp"
 #include <algorithm>
@@ -8,7 +9,6 @@
 #include <ctime>
 #include <deque>
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <sys/stat.h>
 
@@ -255,47 +255,45 @@ std::string make_report(const JobPlan &plan, const std::vector<WorkerRecord> &re
 }
 
 std::string make_json_report(const JobPlan &plan, const std::vector<ujoin_worker_result> &results, int32_t first) {
-    nlohmann::json list = nlohmann::json::array();
+    Json::List list;
     for (const ujoin_worker_result &r : results) {
         const char *held = r.containment == UJOIN_CONTAINMENT_CGROUP   ? "cgroup"
                            : r.containment == UJOIN_CONTAINMENT_WARDEN ? "warden"
                                                                        : "group";
-        nlohmann::json one = {
-            {"rank", plan.job.first_rank + r.rank},
-            {"local_rank", r.rank},
-            {"pid", r.pid},
-            {"state", state_text(r.state)},
-            {"exit_code", r.state == UJOIN_WORKER_EXITED ? nlohmann::json(r.exit_code) : nlohmann::json()},
-            {"signal", r.signal != 0 ? nlohmann::json(signal_text(r.signal)) : nlohmann::json()},
-            {"failed", r.failed != 0},
-            {"stopped", r.stopped != 0},
-            {"containment", held},
-            {"start", seconds(r.start_ns)},
-            {"end", r.end_ns != 0 ? nlohmann::json(seconds(r.end_ns)) : nlohmann::json()},
-            {"failed_at", r.failed_ns != 0 ? nlohmann::json(seconds(r.failed_ns)) : nlohmann::json()},
-            {"user_s", static_cast<double>(r.user_us) / 1e6},
-            {"system_s", static_cast<double>(r.system_us) / 1e6},
-            {"peak_bytes", r.peak_bytes},
-            {"stdout_bytes", r.stdout_bytes},
-            {"stderr_bytes", r.stderr_bytes},
-            {"dropped_lines", r.dropped_lines},
-            {"value_bytes", r.value_size},
-            {"message", r.message},
-            {"traceback", r.traceback},
-            {"stdout_path", r.stdout_path},
-            {"stderr_path", r.stderr_path},
-            {"error_path", r.error_path}};
-        list.push_back(std::move(one));
+        Json::Object one = {{"rank", plan.job.first_rank + r.rank},
+                            {"local_rank", r.rank},
+                            {"pid", r.pid},
+                            {"state", state_text(r.state)},
+                            {"exit_code", r.state == UJOIN_WORKER_EXITED ? Json(r.exit_code) : Json()},
+                            {"signal", r.signal != 0 ? Json(signal_text(r.signal)) : Json()},
+                            {"failed", r.failed != 0},
+                            {"stopped", r.stopped != 0},
+                            {"containment", held},
+                            {"start", seconds(r.start_ns)},
+                            {"end", r.end_ns != 0 ? Json(seconds(r.end_ns)) : Json()},
+                            {"failed_at", r.failed_ns != 0 ? Json(seconds(r.failed_ns)) : Json()},
+                            {"user_s", static_cast<double>(r.user_us) / 1e6},
+                            {"system_s", static_cast<double>(r.system_us) / 1e6},
+                            {"peak_bytes", r.peak_bytes},
+                            {"stdout_bytes", r.stdout_bytes},
+                            {"stderr_bytes", r.stderr_bytes},
+                            {"dropped_lines", r.dropped_lines},
+                            {"value_bytes", r.value_size},
+                            {"message", r.message},
+                            {"traceback", r.traceback},
+                            {"stdout_path", r.stdout_path},
+                            {"stderr_path", r.stderr_path},
+                            {"error_path", r.error_path}};
+        list.emplace_back(std::move(one));
     }
-    const nlohmann::json all = {
-        {"name", plan.job.name},
-        {"run_id", plan.job.run_id},
-        {"attempt", plan.job.restart_count},
-        {"host", host_name()},
-        {"log_directory", plan.files.directory},
-        {"first_failure", first >= 0 ? nlohmann::json(plan.job.first_rank + first) : nlohmann::json()},
-        {"workers", std::move(list)}};
-    return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    Json::Object all = {{"name", plan.job.name},
+                        {"run_id", plan.job.run_id},
+                        {"attempt", plan.job.restart_count},
+                        {"host", host_name()},
+                        {"log_directory", plan.files.directory},
+                        {"first_failure", first >= 0 ? Json(plan.job.first_rank + first) : Json()}};
+    all["workers"] = std::move(list);
+    return Json(std::move(all)).dump(Json::Broken::replaced);
 }
 
 } // namespace ujoin

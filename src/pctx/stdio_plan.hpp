@@ -33,6 +33,10 @@ struct WorkerStdio {
 /// Another attempt, or another host's ranks, may share the run's directory; a rank's own directory must be new.
 class StdioPlan {
   public:
+    StdioPlan() = default;
+    ~StdioPlan() { undo(); }
+    StdioPlan(StdioPlan &&) = default;
+    StdioPlan &operator=(StdioPlan &&) = default;
     static StdioPlan open(const JobSpec &job, const std::vector<WorkerSpec> &workers);
 
     std::vector<WorkerStdio> workers;
@@ -40,8 +44,8 @@ class StdioPlan {
     std::array<os::Fd, 2> filtered; // filtered_stdout.log, filtered_stderr.log, where there are filters
     /// The workers have started: points the link "latest" in the log directory to this attempt.
     void publish();
-    /// Takes away what open() made, for a job that could not be started.
-    void undo();
+    /// Takes away what open() made, for a job that could not be started; so does the destructor.
+    void undo() noexcept;
 
   private:
     std::vector<std::string> made_; // files and directories, in order

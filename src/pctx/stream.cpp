@@ -28,7 +28,7 @@ TeeStream::TeeStream(ConsoleLink &link, os::Fd pipe, LogFile file, StreamInfo in
                      std::function<void()> ended)
     : link_(link), pipe_(std::move(pipe)), file_(std::move(file)), info_(std::move(info)),
       lines_(link.state, info_.fd, info_.prefix), counters_(counters), ended_(std::move(ended)), partial_timer_(link.loop) {
-    watch_ = std::make_unique<io::Watch>(link.loop, pipe_.get(), [this] { ready(); });
+    watch_ = std::make_unique<io::Watch>(link.loop, pipe_.get(), link.guarded([this] { ready(); }));
 }
 
 /// The console goes without what comes while it is behind.
@@ -172,7 +172,7 @@ void TeeStream::to_console(std::string_view bytes) {
     partial_since_ns_ = now_ns();
     if (partial_armed_) return;
     partial_armed_ = true;
-    partial_timer_.start(link_.partial_line_ms, [this] { partial_due(); });
+    partial_timer_.start(link_.partial_line_ms, link_.guarded([this] { partial_due(); }));
 }
 
 void TeeStream::partial_due() {
@@ -181,7 +181,7 @@ void TeeStream::partial_due() {
     const int64_t age_ms = (now_ns() - partial_since_ns_) / 1'000'000;
     if (age_ms < link_.partial_line_ms) { // a later line than the one the timer was set for
         partial_armed_ = true;
-        partial_timer_.start(link_.partial_line_ms - age_ms, [this] { partial_due(); });
+        partial_timer_.start(link_.partial_line_ms - age_ms, link_.guarded([this] { partial_due(); }));
         return;
     }
     std::string out;

@@ -38,9 +38,10 @@ struct ConsoleLink {
     ConsoleState state;
     int64_t partial_line_ms;
     ujoin_console_policy policy = UJOIN_CONSOLE_BLOCK;
-    OutputQueue *output = nullptr;                     // the program's callback
-    LogFile filtered[2];                               // lines of stdout and stderr that pass a filter
-    const std::vector<std::string> *filters = nullptr; // two lists
+    OutputQueue *output = nullptr;                                       // the program's callback
+    LogFile filtered[2];                                                 // lines of stdout and stderr that pass a filter
+    const std::vector<std::string> *filters = nullptr;                   // two lists
+    std::function<std::function<void()>(std::function<void()>)> guarded; // takes what a loop's callback throws
 
     /// A line of the launcher's own, on stderr.
     void note(const std::string &text);

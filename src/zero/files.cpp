@@ -100,7 +100,7 @@ void OldFile::read(void *data, size_t size) {
 
 std::string random_id() { return random_hex(8); }
 
-bool is_random_id(const std::string &text) {
+bool is_random_id(std::string_view text) {
     const auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
     return text.size() == 16 && std::all_of(text.begin(), text.end(), hex);
 }
@@ -132,15 +132,18 @@ std::string name_of(const std::string &path) {
     return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
-void remove_files(const std::string &directory, const std::function<bool(const std::string &name)> &wanted) {
+void remove_files(const std::string &directory, const std::function<bool(std::string_view name)> &wanted) noexcept {
     const std::unique_ptr<DIR, int (*)(DIR *)> list(::opendir(directory.c_str()), ::closedir);
-    if (!list) return log_warning("cannot read ", quoted(directory), " to remove old files: ", errno_text(errno));
-    while (const dirent *entry = ::readdir(list.get())) {
-        if (!wanted(entry->d_name)) continue;
-        const std::string path = cat(directory, '/', entry->d_name);
-        if (::unlink(path.c_str()) != 0 && errno != ENOENT)
-            log_warning("cannot remove ", quoted(path), ": ", errno_text(errno));
-    }
+    const auto warn = [&](const char *what, int error) {
+        try {
+            log_warning("cannot remove ", what, " in ", quoted(directory), ": ", errno_text(error));
+        } catch (const std::bad_alloc &) { // a warning is never worth a failure
+        }
+    };
+    if (!list) return warn("old files", errno);
+    while (const dirent *entry = ::readdir(list.get()))
+        if (wanted(entry->d_name) && ::unlinkat(::dirfd(list.get()), entry->d_name, 0) != 0 && errno != ENOENT)
+            warn(entry->d_name, errno);
 }
 
 } // namespace ujoin

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace ujoin {
 
@@ -51,7 +52,7 @@ class OldFile {
 
 /// 16 hexadecimal digits that nobody can guess.
 std::string random_id();
-bool is_random_id(const std::string &text);
+bool is_random_id(std::string_view text);
 /// Makes a directory unless it is there.
 void make_directory(const std::string &path);
 /// Waits until the names in a directory are on the disk.
@@ -59,7 +60,8 @@ void sync_directory(const std::string &path);
 /// The directory of a path, and the name in it.
 std::string directory_of(const std::string &path);
 std::string name_of(const std::string &path);
-/// Removes the files of a directory whose names are asked for; failures are only logged.
-void remove_files(const std::string &directory, const std::function<bool(const std::string &name)> &wanted);
+/// Removes the files of a directory whose names are asked for; failures are only logged. Takes no memory: it clears up after
+/// a save that failed for want of it.
+void remove_files(const std::string &directory, const std::function<bool(std::string_view name)> &wanted) noexcept;
 
 } // namespace ujoin

@@ -2,18 +2,16 @@
 #include "zero/index.hpp"
 #include "base/checksum.hpp"
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "zero/files.hpp"
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <optional>
 
 namespace ujoin {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr uint64_t max_index_bytes = uint64_t{64} << 20;
-constexpr int max_depth = 8;
+constexpr size_t max_depth = 8;
 constexpr const char *format_name = "ujoin-zero";
 constexpr int64_t format_version = 1;
 
@@ -23,61 +21,46 @@ std::string checksum_of(const Json &json) {
     return sum.hex();
 }
 
-Json file_json(const IndexFile &file) { return {{"name", file.name}, {"bytes", file.bytes}, {"checksum", file.checksum}}; }
+Json file_json(const IndexFile &file) {
+    return Json::Object{{"name", file.name}, {"bytes", file.bytes}, {"checksum", file.checksum}};
+}
 
-/// Parses without exceptions and without trees that could be large for a small text.
+/// Without trees that could be large for a small text.
 Json parse(const std::string &text) {
-    std::string problem;
-    std::vector<std::set<std::string>> names;
-    size_t left = text.size() / 4 + 16;
-    const auto look = [&](int depth, Json::parse_event_t event, Json &value) {
-        if (depth > max_depth) problem = "nested too deeply";
-        if (left-- == 0) problem = "too many values";
-        if (event == Json::parse_event_t::object_start) names.emplace_back();
-        if (event == Json::parse_event_t::object_end) names.pop_back();
-        if (event == Json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
-            problem = cat("name ", value.dump(-1, ' ', true, Json::error_handler_t::replace), " is given twice");
-        if (!problem.empty()) left = 1;
-        return problem.empty();
-    };
-    Json json = Json::parse(text, look, false);
-    if (!problem.empty()) fail(UJOIN_E_MISMATCH, problem);
-    if (json.is_discarded() || !json.is_object()) fail(UJOIN_E_MISMATCH, "no valid JSON object");
+    Json json = parse_json(text, {max_depth, text.size() / 4 + 16});
+    if (!json.as<Json::Object>()) fail(UJOIN_E_MISMATCH, "no JSON object");
     return json;
 }
 
-const Json &field(const Json &json, const char *name, Json::value_t type) {
-    if (!json.is_object()) fail(UJOIN_E_MISMATCH, "something that should be an object is none");
-    const auto found = json.find(name);
-    if (found == json.end()) fail(UJOIN_E_MISMATCH, "field \"", name, "\" is missing");
-    if (found->type() != type) fail(UJOIN_E_MISMATCH, "field \"", name, "\" has the wrong type");
-    return *found;
-}
-
-std::string text_field(const Json &json, const char *name) {
-    return field(json, name, Json::value_t::string).get<std::string>();
-}
-uint64_t count_field(const Json &json, const char *name) {
-    return field(json, name, Json::value_t::number_unsigned).get<uint64_t>();
+template <class Type> const Type &field(const Json &json, const char *name) {
+    if (!json.as<Json::Object>()) fail(UJOIN_E_MISMATCH, "something that should be an object is none");
+    const Json *found = json.find(name);
+    if (!found) fail(UJOIN_E_MISMATCH, "field \"", name, "\" is missing");
+    const Type *value = found->as<Type>();
+    if (!value) fail(UJOIN_E_MISMATCH, "field \"", name, "\" has the wrong type");
+    return *value;
 }
 
 IndexFile read_file(const Json &json) {
-    IndexFile file{text_field(json, "name"), count_field(json, "bytes"), text_field(json, "checksum")};
+    IndexFile file{field<std::string>(json, "name"), field<uint64_t>(json, "bytes"), field<std::string>(json, "checksum")};
     if (id_in_name(file.name).empty()) fail(UJOIN_E_MISMATCH, "field \"name\" is no name that a save gives to a file");
     return file;
 }
 
 /// [[rank, elements], ...]
 std::vector<SavedPiece> read_pieces(const Json &json) {
-    const auto is_pair = [](const Json &pair) {
-        return pair.is_array() && pair.size() == 2 && pair[0].is_number_unsigned() && pair[1].is_number_unsigned();
+    const auto is_pair = [](const Json &item) {
+        const auto *pair = item.as<Json::List>();
+        return pair && pair->size() == 2 && pair->front().as<uint64_t>() && pair->back().as<uint64_t>();
     };
-    if (!json.is_array() || json.empty() || !std::all_of(json.begin(), json.end(), is_pair))
+    const auto *list = json.as<Json::List>();
+    if (!list || list->empty() || !std::all_of(list->begin(), list->end(), is_pair))
         fail(UJOIN_E_MISMATCH, "the pieces of a parameter are no list of ranks and numbers of elements");
     std::vector<SavedPiece> pieces;
     uint64_t offset = 0;
-    for (const Json &pair : json) {
-        const SavedPiece piece{pair[0].get<uint64_t>(), offset, pair[1].get<uint64_t>()};
+    for (const Json &item : *list) {
+        const auto &pair = *item.as<Json::List>();
+        const SavedPiece piece{*pair[0].as<uint64_t>(), offset, *pair[1].as<uint64_t>()};
         if (__builtin_add_overflow(offset, piece.count, &offset))
             fail(UJOIN_E_MISMATCH, "the pieces of a parameter have too many elements");
         if (!pieces.empty() && piece.rank <= pieces.back().rank)
@@ -87,17 +70,25 @@ std::vector<SavedPiece> read_pieces(const Json &json) {
     return pieces;
 }
 
+std::optional<double> number_of(const Json &json) {
+    if (const auto *number = json.as<double>()) return *number;
+    if (const auto *count = json.as<uint64_t>()) return static_cast<double>(*count);
+    if (const auto *whole = json.as<int64_t>()) return static_cast<double>(*whole);
+    return std::nullopt;
+}
+
 CheckpointIndex::ParamGroup read_group(const Json &json) {
     CheckpointIndex::ParamGroup group;
-    for (const auto &[name, value] : field(json, "hyper", Json::value_t::object).items()) {
-        if (!value.is_number()) fail(UJOIN_E_MISMATCH, "hyper-parameter \"", name, "\" is no number");
-        group.hypers.emplace_back(name, value.get<double>());
+    for (const auto &[name, value] : field<Json::Object>(json, "hyper")) {
+        const std::optional<double> number = number_of(value);
+        if (!number) fail(UJOIN_E_MISMATCH, "hyper-parameter \"", name, "\" is no number");
+        group.hypers.emplace_back(name, *number);
     }
-    for (const Json &name : field(json, "parameters", Json::value_t::array)) {
-        if (!name.is_string()) fail(UJOIN_E_MISMATCH, "the name of a parameter is no text");
-        group.params.push_back(name.get<std::string>());
+    for (const Json &name : field<Json::List>(json, "parameters")) {
+        if (!name.as<std::string>()) fail(UJOIN_E_MISMATCH, "the name of a parameter is no text");
+        group.params.push_back(*name.as<std::string>());
     }
-    for (const Json &pieces : field(json, "pieces", Json::value_t::array)) group.pieces.push_back(read_pieces(pieces));
+    for (const Json &pieces : field<Json::List>(json, "pieces")) group.pieces.push_back(read_pieces(pieces));
     if (group.pieces.size() != group.params.size())
         fail(UJOIN_E_MISMATCH, "there are ", group.params.size(), " parameters, but pieces of ", group.pieces.size());
     return group;
@@ -105,60 +96,72 @@ CheckpointIndex::ParamGroup read_group(const Json &json) {
 
 CheckpointIndex read_text(const std::string &text) {
     Json json = parse(text);
-    const std::string expected = text_field(json, "checksum");
-    if (text_field(json, "format") != format_name) fail(UJOIN_E_MISMATCH, "field \"format\" is not \"", format_name, '"');
-    if (const uint64_t version = count_field(json, "version"); version != format_version)
+    const std::string expected = field<std::string>(json, "checksum");
+    if (field<std::string>(json, "format") != format_name)
+        fail(UJOIN_E_MISMATCH, "field \"format\" is not \"", format_name, '"');
+    if (const uint64_t version = field<uint64_t>(json, "version"); version != format_version)
         fail(UJOIN_E_UNSUPPORTED, "the format has version ", version, "; this library reads ", format_version);
-    json.erase("checksum");
+    json.as<Json::Object>()->erase("checksum");
     if (checksum_of(json) != expected)
         fail(UJOIN_E_MISMATCH, "damaged: its checksum is ", checksum_of(json), ", it should be ", expected);
     CheckpointIndex index;
-    index.optimizer = text_field(json, "optimizer");
-    for (const Json &group : field(json, "groups", Json::value_t::array)) index.groups.push_back(read_group(group));
-    for (const Json &file : field(json, "files", Json::value_t::array)) index.files.push_back(read_file(file));
+    index.optimizer = field<std::string>(json, "optimizer");
+    for (const Json &group : field<Json::List>(json, "groups")) index.groups.push_back(read_group(group));
+    for (const Json &file : field<Json::List>(json, "files")) index.files.push_back(read_file(file));
     for (const CheckpointIndex::ParamGroup &group : index.groups)
         for (const std::vector<SavedPiece> &pieces : group.pieces)
             if (const uint64_t last = pieces.back().rank; last >= index.files.size())
                 fail(UJOIN_E_MISMATCH, "an owner is rank ", last, ", but there are ", index.files.size(), " files");
-    if (json.contains("parameters")) index.parameters = read_file(json["parameters"]);
+    if (const Json *file = json.find("parameters")) index.parameters = read_file(*file);
     return index;
 }
 
-bool cut_prefix(std::string &text, const char *prefix) {
-    if (text.rfind(prefix, 0) != 0) return false;
-    text.erase(0, std::string(prefix).size());
+Json group_json(const CheckpointIndex::ParamGroup &group) {
+    Json::Object hyper;
+    for (const auto &[name, value] : group.hypers) hyper[name] = value;
+    Json::List names;
+    for (const std::string &name : group.params) names.emplace_back(name);
+    Json::List pieces;
+    for (const std::vector<SavedPiece> &of_param : group.pieces) {
+        Json::List list;
+        for (const SavedPiece &piece : of_param) list.emplace_back(Json::List{piece.rank, piece.count});
+        pieces.emplace_back(std::move(list));
+    }
+    Json::Object all;
+    all["hyper"] = std::move(hyper);
+    all["parameters"] = std::move(names);
+    all["pieces"] = std::move(pieces);
+    return all;
+}
+
+bool cut_prefix(std::string_view &text, std::string_view prefix) {
+    if (text.substr(0, prefix.size()) != prefix) return false;
+    text.remove_prefix(prefix.size());
     return true;
 }
 
-bool cut_suffix(std::string &text, const std::string &suffix) {
-    if (text.size() < suffix.size() || text.compare(text.size() - suffix.size(), suffix.size(), suffix) != 0) return false;
-    text.resize(text.size() - suffix.size());
+bool cut_suffix(std::string_view &text, std::string_view suffix) {
+    if (text.size() < suffix.size() || text.substr(text.size() - suffix.size()) != suffix) return false;
+    text.remove_suffix(suffix.size());
     return true;
 }
 
 } // namespace
 
 std::string index_text(const CheckpointIndex &index) {
-    Json json = {{"format", format_name}, {"version", format_version}, {"optimizer", index.optimizer}};
-    json["groups"] = Json::array();
-    json["files"] = Json::array();
-    for (const CheckpointIndex::ParamGroup &group : index.groups) {
-        Json hyper = Json::object();
-        for (const auto &[name, value] : group.hypers) hyper[name] = value;
-        Json pieces = Json::array();
-        for (const std::vector<SavedPiece> &of_param : group.pieces) {
-            Json list = Json::array();
-            for (const SavedPiece &piece : of_param) list.push_back(Json::array({piece.rank, piece.count}));
-            pieces.push_back(list);
-        }
-        json["groups"].push_back({{"hyper", hyper}, {"parameters", group.params}, {"pieces", pieces}});
-    }
-    for (const IndexFile &file : index.files) json["files"].push_back(file_json(file));
-    if (!index.parameters.name.empty()) json["parameters"] = file_json(index.parameters);
+    Json::List groups;
+    for (const CheckpointIndex::ParamGroup &group : index.groups) groups.emplace_back(group_json(group));
+    Json::List files;
+    for (const IndexFile &file : index.files) files.emplace_back(file_json(file));
+    Json::Object all = {{"format", format_name}, {"version", format_version}, {"optimizer", index.optimizer}};
+    all["groups"] = std::move(groups);
+    all["files"] = std::move(files);
+    if (!index.parameters.name.empty()) all["parameters"] = file_json(index.parameters);
+    Json json(std::move(all));
     try {
-        json["checksum"] = checksum_of(json);
-        return json.dump(1) + "\n";
-    } catch (const Json::exception &) {
+        (*json.as<Json::Object>())["checksum"] = checksum_of(json);
+        return json.dump_lines() + "\n";
+    } catch (const Error &) {
         fail_invalid("names of parameters must be UTF-8 to be saved");
     }
 }
@@ -179,12 +182,12 @@ std::string state_file_name(const std::string &id, int32_t rank) { return cat("s
 std::string parameters_file_name(const std::string &id) { return cat("parameters-", id, ".safetensors"); }
 std::string new_index_name(const std::string &id) { return cat(".index-", id, ".json"); }
 
-std::string id_in_name(const std::string &name) {
-    std::string rest = name;
+std::string_view id_in_name(std::string_view name) {
+    std::string_view rest = name;
     if (cut_prefix(rest, "state-")) {
         if (!cut_suffix(rest, ".safetensors") || rest.size() < 18 || rest.size() > 27 || rest[16] != '-') return "";
-        if (rest.find_first_not_of("0123456789", 17) != std::string::npos) return "";
-        rest.resize(16);
+        if (rest.find_first_not_of("0123456789", 17) != std::string_view::npos) return "";
+        rest = rest.substr(0, 16);
     } else if (cut_prefix(rest, "parameters-")) {
         if (!cut_suffix(rest, ".safetensors")) return "";
     } else if (!cut_prefix(rest, ".index-") || !cut_suffix(rest, ".json")) {

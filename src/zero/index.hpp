@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,6 @@ std::string parameters_file_name(const std::string &id);
 std::string new_index_name(const std::string &id);
 inline constexpr const char *index_name = "index.json";
 /// The id in the name of a file that a save makes in its directory; "" if it is none of those.
-std::string id_in_name(const std::string &name);
+std::string_view id_in_name(std::string_view name);
 
 } // namespace ujoin

@@ -254,7 +254,7 @@ State load_checkpoint(Zero &zero, const SaveRequest &request) {
             read_directory(zero, request, *staging);
         }
     });
-    State extra = staging->extra;
+    State extra = std::move(staging->extra);
     zero.commit(std::move(*staging), request.parts);
     return extra;
 }

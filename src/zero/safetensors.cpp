@@ -3,10 +3,10 @@
 #include "base/checksum.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "zero/safetensors_header.hpp"
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 namespace ujoin {
 namespace {
@@ -18,10 +18,10 @@ void add_description(Checksum &checksum, const FileTensor &tensor) {
     for (const int64_t size : tensor.shape) checksum.word(static_cast<uint64_t>(size));
 }
 
-std::string quoted_json(const std::string &text) {
+std::string quoted_name(const std::string &text) {
     try {
-        return nlohmann::json(text).dump();
-    } catch (const nlohmann::json::exception &) {
+        return quoted_json(text);
+    } catch (const Error &) {
         fail_invalid("a name in the file must be UTF-8; this is not: ", text);
     }
 }
@@ -29,10 +29,10 @@ std::string quoted_json(const std::string &text) {
 std::string header_text(const std::vector<FileTensor> &tensors, const std::map<std::string, std::string> &metadata) {
     std::string text = "{\"__metadata__\":{";
     for (const auto &[key, value] : metadata)
-        text += cat(text.back() == '{' ? "" : ",", quoted_json(key), ':', quoted_json(value));
+        text += cat(text.back() == '{' ? "" : ",", quoted_name(key), ':', quoted_name(value));
     text += '}';
     for (const FileTensor &tensor : tensors)
-        text += cat(',', quoted_json(tensor.name), ":{\"dtype\":\"", safetensors_dtype_name(tensor.dtype), "\",\"shape\":[",
+        text += cat(',', quoted_name(tensor.name), ":{\"dtype\":\"", safetensors_dtype_name(tensor.dtype), "\",\"shape\":[",
                     join_list(tensor.shape, ","), "],\"data_offsets\":[", tensor.offset, ',', tensor.offset + tensor.bytes,
                     "]}");
     text += '}';

@@ -94,16 +94,16 @@ void save_parameters_alone(Zero &zero, const SaveRequest &request, const std::st
     together(zero.group(), [&] {
         if (zero.group().rank() != 0) return;
         const std::string name = name_of(request.path);
+        const std::string begin = cat('.', name, '.');
         const std::string directory = directory_of(request.path);
         if (name.empty()) fail_invalid("path \"", request.path, "\" names no file");
-        NewFile file(cat(directory, "/.", name, '.', id, ".tmp"));
+        NewFile file(cat(directory, '/', begin, id, ".tmp"));
         write_parameters(zero, file);
         file.finish(request.sync);
         file.rename_to(request.path);
-        remove_files(directory, [&](const std::string &other) { // of saves that were killed
-            const std::string begin = cat('.', name, '.');
-            return other.size() == begin.size() + 20 && other.rfind(begin, 0) == 0 &&
-                   is_random_id(other.substr(begin.size(), 16)) && other.compare(other.size() - 4, 4, ".tmp") == 0;
+        remove_files(directory, [&begin](std::string_view other) { // of saves that were killed
+            return other.size() == begin.size() + 20 && other.substr(0, begin.size()) == begin &&
+                   is_random_id(other.substr(begin.size(), 16)) && other.substr(other.size() - 4) == ".tmp";
         });
         if (request.sync) sync_directory(directory);
     });
@@ -147,7 +147,9 @@ class DirectorySave {
     }
 
     void commit() {
+        std::string parent;
         try {
+            parent = directory_of(request_.path); // once the index is renamed nothing needs memory
             check_files();
             CheckpointIndex index = describe(zero_.layout());
             index.files = ranks_;
@@ -159,15 +161,15 @@ class DirectorySave {
             if (request_.sync) sync_directory(request_.path);
             file.rename_to(in_directory(index_name));
         } catch (...) {
-            remove_files(request_.path, [&](const std::string &name) { return id_in_name(name) == id_; });
+            remove_files(request_.path, [this](std::string_view name) { return id_in_name(name) == id_; });
             throw;
         }
         if (request_.sync) {
             sync_directory(request_.path);
-            sync_directory(directory_of(request_.path)); // it may be new
+            sync_directory(parent); // it may be new
         }
-        remove_files(request_.path, [&](const std::string &name) {
-            const std::string id = id_in_name(name);
+        remove_files(request_.path, [this](std::string_view name) {
+            const std::string_view id = id_in_name(name);
             return !id.empty() && id != id_;
         });
     }

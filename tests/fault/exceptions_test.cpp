@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // No exception crosses the boundary, and none ends the process: memory that runs out at each allocation in turn, callbacks
 // that throw, and peers that die under operations in flight.
-#include "fault/short_memory.hpp"
+#include "fault/shortage.hpp"
 #include "harness/overlap_kit.hpp"
 #include "harness/temp_dir.hpp"
 #include <atomic>
@@ -16,49 +16,6 @@
 using namespace harness;
 
 namespace {
-
-/// Memory runs out within its calls; what is between them is the test's.
-class Shortage {
-  public:
-    Shortage(int64_t at, bool only_once) : left_(at), only_once_(only_once) {}
-
-    /// False: the call failed, for want of memory and with a text that says so.
-    template <class Call> bool ok(Call &&call) {
-        if (over_) return false;
-        t_shortage = {left_, only_once_};
-        const ujoin_status status = call();
-        left_ = t_shortage.left;
-        t_shortage.left = -1;
-        if (!t_shortage.came) {
-            EXPECT_GE(status, 0) << ujoin_last_error();
-            return true;
-        }
-        over_ = true;
-        if (status >= 0) return true; // it did without
-        EXPECT_EQ(status, UJOIN_E_NO_MEMORY) << ujoin_status_name(status) << ": " << ujoin_last_error();
-        EXPECT_NE(std::string(ujoin_last_error()).find("out of memory"), std::string::npos) << ujoin_last_error();
-        return false;
-    }
-    bool over() const { return over_; }
-
-  private:
-    int64_t left_;
-    bool only_once_;
-    bool over_ = false;
-};
-
-/// Runs out of memory at the first allocation, at the second, ..., once or for good, until the body has enough.
-void at_each_allocation(const std::function<void(Shortage &)> &body) {
-    for (const bool only_once : {true, false})
-        for (int64_t at = 0;; at++) {
-            Shortage shortage(at, only_once);
-            body(shortage);
-            if (testing::Test::HasFailure()) FAIL() << "allocation " << at << (only_once ? ", once" : ", for good");
-            if (shortage.over()) continue;
-            EXPECT_GT(at, 0);
-            break;
-        }
-}
 
 TEST(NoException, ERRORS_04_memory_runs_out_in_groups_and_operations) {
     at_each_allocation([](Shortage &memory) {
@@ -222,6 +179,109 @@ TEST(NoException, ERRORS_04_memory_runs_out_in_lists) {
         memory.ok([&] { return ujoin_state_find(state, "a name that is too long to be kept within a string", &item); });
         ujoin_state_destroy(state);
     });
+}
+
+// ------------------------------------------------------------------------------------------------------- saves and loads
+
+constexpr int32_t both = UJOIN_SAVE_STATE | UJOIN_SAVE_PARAMETERS;
+
+/// Parameters, momentum and the program's own item that all have one number.
+class Numbered {
+  public:
+    explicit Numbered(float number)
+        : x_({6, 2}, number, number), optimizer_(group_.get(), UJOIN_OPTIMIZER_SGD, x_, {{"lr", 0}, {"momentum", 1}}) {
+        optimizer_.step();
+        ok(ujoin_state_create(&own_));
+        ujoin_item item{};
+        item.size = sizeof item;
+        item.key = "the program's own number, with a long name";
+        item.kind = UJOIN_ITEM_NUMBER;
+        item.number = number;
+        ok(ujoin_state_set(own_, &item));
+    }
+    ~Numbered() { ujoin_state_destroy(own_); }
+    Numbered(const Numbered &) = delete;
+    Numbered &operator=(const Numbered &) = delete;
+
+    ujoin_status save(const std::string &path, int32_t parts) {
+        ujoin_save_options options{};
+        options.size = sizeof options;
+        options.parts = parts;
+        options.extra = parts == UJOIN_SAVE_PARAMETERS ? nullptr : own_;
+        options.no_sync = 1;
+        return zero_save(optimizer_.get(), path.c_str(), &options);
+    }
+    ujoin_status load(const std::string &path, int32_t parts) {
+        ujoin_state *loaded = nullptr;
+        ujoin_save_options options{};
+        options.size = sizeof options;
+        options.parts = parts;
+        const ujoin_status status = zero_load(optimizer_.get(), path.c_str(), &options, &loaded);
+        EXPECT_EQ(loaded != nullptr, status == UJOIN_OK);
+        if (!loaded) return status;
+        ujoin_state_destroy(own_);
+        own_ = loaded;
+        return status;
+    }
+    /// The number of all that `parts` covers.
+    double number(int32_t parts) {
+        std::set<double> found;
+        for (const std::vector<float> &data : x_.data) found.insert(data.begin(), data.end());
+        if ((parts & UJOIN_SAVE_STATE) != 0) {
+            for (const auto &[key, values] : listed(state_everywhere(group_.get(), optimizer_).state))
+                if (key.find("momentum_buffer") != std::string::npos) found.insert(values.begin(), values.end());
+            ujoin_item item{};
+            item.size = sizeof item;
+            ok(ujoin_state_get(own_, 0, &item));
+            found.insert(item.number);
+        }
+        EXPECT_EQ(found.size(), 1U) << "old and new are mixed";
+        return *found.begin();
+    }
+
+  private:
+    ddp_kit::GroupPtr group_ = ddp_kit::alone();
+    Tensors x_;
+    Optimizer optimizer_;
+    ujoin_state *own_ = nullptr;
+};
+
+/// A save that fails leaves the one before, or is whole itself: memory may be short when all is done. Nothing else is there.
+TEST(NoException, ERRORS_04_memory_runs_out_in_saves) {
+    for (const int32_t parts : {both, int32_t{UJOIN_SAVE_PARAMETERS}}) {
+        const TempDir dir;
+        const std::string path = dir / "a checkpoint with a long name";
+        const std::set<std::string>::size_type files = parts == both ? 3 : 1;
+        double kept = 1;
+        ok(Numbered(1).save(path, parts));
+        at_each_allocation([&](Shortage &memory) {
+            Numbered next(static_cast<float>(kept) + 1);
+            const bool saved = memory.ok([&] { return next.save(path, parts); });
+            Numbered found(-1);
+            ok(found.load(path, parts));
+            const double number = found.number(parts);
+            EXPECT_TRUE(number == kept + 1 || (number == kept && !saved)) << number << " of " << kept;
+            EXPECT_EQ(names_in(parts == both ? path : dir.path()).size(), files);
+            kept = number;
+        });
+        EXPECT_GT(kept, 1);
+    }
+}
+
+/// A load that fails has changed nothing, and the object can go on.
+TEST(NoException, ERRORS_04_memory_runs_out_in_loads) {
+    for (const int32_t parts : {both, int32_t{UJOIN_SAVE_PARAMETERS}}) {
+        const TempDir dir;
+        const std::string path = dir / "a checkpoint with a long name";
+        ok(Numbered(7).save(path, parts));
+        at_each_allocation([&](Shortage &memory) {
+            Numbered model(3);
+            const bool loaded = memory.ok([&] { return model.load(path, parts); });
+            EXPECT_EQ(model.number(parts), loaded ? 7 : 3);
+            ok(model.load(path, parts));
+            EXPECT_EQ(model.number(parts), 7);
+        });
+    }
 }
 
 /// One rank of two runs out of memory within an operation in flight or a call: the other is told, and does not wait.

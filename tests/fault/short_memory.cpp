@@ -8,16 +8,35 @@
 #include <new>
 
 thread_local MemoryShortage t_shortage;
+ShortageOfOthers g_shortage_of_others;
+thread_local bool t_spared = false;
 
 namespace {
 
-void *allocate(size_t bytes, size_t alignment) noexcept {
-    MemoryShortage &shortage = t_shortage;
-    if (shortage.left >= 0 && shortage.left-- == 0) {
-        shortage.came = true;
-        shortage.left = shortage.only_once ? -1 : 0;
-        return nullptr;
+bool runs_out() noexcept {
+    MemoryShortage &own = t_shortage;
+    if (own.left < 0 || own.left-- > 0) return false;
+    own.came = true;
+    own.left = own.only_once ? -1 : 0;
+    return true;
+}
+
+bool runs_out_here() noexcept {
+    ShortageOfOthers &all = g_shortage_of_others;
+    int64_t left = all.left.load();
+    if (t_spared) return false;
+    while (left >= 0) {
+        const int64_t next = left > 0 ? left - 1 : all.only_once.load() ? -1 : 0;
+        if (!all.left.compare_exchange_weak(left, next)) continue;
+        if (left > 0) return false;
+        all.came = true;
+        return true;
     }
+    return false;
+}
+
+void *allocate(size_t bytes, size_t alignment) noexcept {
+    if (runs_out() || runs_out_here()) return nullptr;
     void *memory = nullptr;
     return ::posix_memalign(&memory, std::max(alignment, sizeof(void *)), bytes) == 0 ? memory : nullptr;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "fault/short_memory.hpp"
 #include "harness/errors.hpp"
 #include "harness/ranks.hpp"
 #include "io/socket.hpp"
@@ -121,6 +122,34 @@ class Proxy {
     std::string heard_;
     std::thread thread_;
 };
+
+/// A server without memory drops the client that asked, and serves the next one.
+TEST(StoreFault, ERRORS_04_memory_runs_out_on_its_thread) {
+    const auto server = serve("a secret that is longer than a string holds");
+    t_spared = true;
+    ShortageOfOthers &memory = g_shortage_of_others;
+    const auto use = [&] {
+        const std::shared_ptr<Store> client = join(server->url(), "a secret that is longer than a string holds");
+        client->set("a key that is longer than a string holds", "value");
+        return client->get("a key that is longer than a string holds", Deadline::in(20'000)).value_or("");
+    };
+    for (int64_t at = 0;; at++) {
+        memory.came = false;
+        memory.only_once = true;
+        memory.left = at;
+        try {
+            EXPECT_EQ(use(), "value");
+        } catch (const Error &error) {
+            EXPECT_NE(error.code(), UJOIN_E_TIMEOUT) << error.text();
+        }
+        memory.left = -1;
+        EXPECT_EQ(use(), "value");
+        ASSERT_FALSE(HasFailure()) << "allocation " << at;
+        if (memory.came) continue;
+        EXPECT_GT(at, 10);
+        break;
+    }
+}
 
 } // namespace
 
