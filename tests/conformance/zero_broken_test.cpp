@@ -40,7 +40,7 @@ Kept kept(const ujoin::Zero &zero, const Tensors &x) {
     Kept all;
     all.values = x.data;
     for (const ujoin::ParamState &state : zero.states()) {
-        for (const std::vector<std::byte> &tensor : state.tensors) all.tensors.push_back(tensor);
+        for (const AlignedBytes &tensor : state.tensors) all.tensors.push_back(tensor);
         all.steps.push_back(state.step);
     }
     return all;
