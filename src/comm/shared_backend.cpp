@@ -382,6 +382,8 @@ void SharedBackend::stage(const OpArgs &op) {
     if (moves_parts(op.kind)) return stage_parts(op);
     const size_t staged = staged_bytes(op, parts_.rank);
     if (staged == 0 || op.empty) return;
+    const bool for_others = op.kind == OpKind::broadcast || (op.kind == OpKind::all_gather && op.send.absent());
+    if (for_others && size() == 1) return; // nobody reads it, and it is as much work as a step of an optimizer
     char *to = data(parts_.rank, staged);
     switch (op.kind) {
     case OpKind::all_reduce:

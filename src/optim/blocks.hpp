@@ -97,16 +97,39 @@ template <template <class> class Loop> void walk(const Hyper &hyper, const Updat
     walk_any<Loop>(hyper, update);
 }
 
-/// Sums of f64 in a fixed order, whatever the blocks: element i goes to lane i mod 16.
+/// Divides by a number that all elements have in common, with the bits of `/`. Units that divide are the slowest, and rules
+/// need theirs for roots. What two f32 divide to is never a tie, and further from one than the error of the product in
+/// f64; where results are subnormal, this holds for divisors of at most 1.
+template <class T> class Divisor {
+  public:
+    explicit Divisor(double divisor)
+        : divisor_(static_cast<T>(divisor)), inverse_(1 / static_cast<double>(static_cast<T>(divisor))) {}
+
+    UJOIN_INLINE T divide(T value) const {
+        if constexpr (sizeof(T) == 8) return value / divisor_;
+        return static_cast<T>(static_cast<double>(value) * inverse_);
+    }
+
+  private:
+    T divisor_;
+    double inverse_;
+};
+
+/// Sums of f64 in a fixed order: element i goes to lane i mod 16.
 class LaneSum {
   public:
-    template <class Term> UJOIN_INLINE void add(size_t count, const Term &term) {
-        alignas(64) double terms[block_elements];
-        for (size_t at = 0; at < count; at += block_elements) {
-            const size_t size = std::min(block_elements, count - at);
-            for (size_t i = 0; i < size; i++) terms[i] = static_cast<double>(term(at + i));
-            add_terms(terms, size);
+    static constexpr size_t lanes = 16;
+
+    /// All calls but the last bring a multiple of `lanes`.
+    UJOIN_INLINE void add(const double *terms, size_t count) {
+        using Eight = double __attribute__((vector_size(64), aligned(8), may_alias));
+        auto *sums = reinterpret_cast<Eight *>(sum_);
+        size_t i = 0;
+        for (; i + lanes <= count; i += lanes) {
+            sums[0] += *reinterpret_cast<const Eight *>(terms + i);
+            sums[1] += *reinterpret_cast<const Eight *>(terms + i + lanes / 2);
         }
+        for (; i < count; i++) sum_[i % lanes] += terms[i];
     }
     double total() const {
         double all = 0;
@@ -115,22 +138,7 @@ class LaneSum {
     }
 
   private:
-    static constexpr size_t lanes = 16;
-    using Eight = double __attribute__((vector_size(64), aligned(8), may_alias));
-
-    UJOIN_INLINE void add_terms(const double *terms, size_t count) {
-        size_t i = 0;
-        for (; at_ % lanes != 0 && i < count; i++) sum_[at_++ % lanes] += terms[i];
-        auto *sums = reinterpret_cast<Eight *>(sum_);
-        for (; i + lanes <= count; i += lanes, at_ += lanes) {
-            sums[0] += *reinterpret_cast<const Eight *>(terms + i);
-            sums[1] += *reinterpret_cast<const Eight *>(terms + i + lanes / 2);
-        }
-        for (; i < count; i++) sum_[at_++ % lanes] += terms[i];
-    }
-
     alignas(64) double sum_[lanes] = {};
-    size_t at_ = 0;
 };
 
 } // namespace ujoin::optim

@@ -175,7 +175,7 @@ void copy_own(const Zero &zero, const std::vector<Announced> &announced, Shard &
     size_t next = 0;
     for (const Announced &entry : announced)
         for (size_t place = 0; place < zero.layout().state_names.size(); place++)
-            if (const std::vector<std::byte> &data = zero.states()[entry.param].tensors[place];
+            if (const AlignedBytes &data = zero.states()[entry.param].tensors[place];
                 (entry.valid >> place & 1U) != 0 && !data.empty())
                 std::memcpy(shard.memory[next++].data, data.data(), data.size());
 }

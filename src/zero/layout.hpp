@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "base/aligned.hpp"
 #include "optim/hyper.hpp"
 #include "optim/update.hpp"
 #include "zero/params.hpp"
@@ -81,7 +82,8 @@ struct Layout {
 
 /// What is kept for one parameter, or a piece of it, on the rank that owns it.
 struct ParamState {
-    std::array<std::vector<std::byte>, optim::max_states + 1> tensors; ///< by Layout::state_names
+    /// By Layout::state_names. Vector instructions are slower where what they load lies in two cache lines.
+    std::array<AlignedBytes, optim::max_states + 1> tensors;
     unsigned valid = 0; ///< bit i: tensors[i] has been through a step; another one was only made for the next
     int64_t step = 0;   ///< steps that updated it, or what was loaded
     double number = 1;  ///< Rule::number

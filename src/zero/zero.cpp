@@ -168,7 +168,7 @@ ujoin_zero_memory Zero::memory() const {
         const ZeroParam &param = layout_.params[i];
         memory.parameters += param.bytes;
         memory.gradients += param.grad ? param.grad_bytes() : 0;
-        for (const std::vector<std::byte> &tensor : states_[i].tensors) memory.state += tensor.size();
+        for (const AlignedBytes &tensor : states_[i].tensors) memory.state += tensor.size();
         memory.full_state += static_cast<uint64_t>(std::popcount(layout_.needed_states(i))) *
                              static_cast<uint64_t>(layout_.state_bytes(i, param.count));
     }

@@ -31,7 +31,7 @@ void expect_text(const ujoin::Error &error, const std::string &part) {
 /// All that an optimizer keeps on this rank.
 struct Kept {
     std::vector<std::vector<float>> values;
-    std::vector<std::vector<std::byte>> tensors;
+    std::vector<ujoin::AlignedBytes> tensors;
     std::vector<int64_t> steps;
     bool operator==(const Kept &) const = default;
 };
@@ -40,7 +40,7 @@ Kept kept(const ujoin::Zero &zero, const Tensors &x) {
     Kept all;
     all.values = x.data;
     for (const ujoin::ParamState &state : zero.states()) {
-        for (const std::vector<std::byte> &tensor : state.tensors) all.tensors.push_back(tensor);
+        for (const ujoin::AlignedBytes &tensor : state.tensors) all.tensors.push_back(tensor);
         all.steps.push_back(state.step);
     }
     return all;

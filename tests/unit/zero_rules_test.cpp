@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.hpp"
 #include "harness/temp_dir.hpp"
+#include "optim/blocks.hpp"
 #include "optim/update.hpp"
+#include <bit>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
@@ -192,6 +194,28 @@ void check_reference(bool lion, Reference reference, const std::vector<ujoin_hyp
         for (size_t i = 0; i < count; i++)
             ASSERT_NEAR(static_cast<double>(stepper.param[i]), reference.p[i], 4e-6)
                 << "step " << step << ", element " << i;
+    }
+}
+
+TEST(ZeroRules, a_common_divisor_gives_the_bits_of_a_division) {
+    for (const double beta : {0.5, 0.9, 0.95, 0.99, 0.999, 0.9999999}) {
+        for (const double step : {1.0, 2.0, 3.0, 10.0, 100.0, 1e6}) {
+            const double correction = 1 - std::pow(beta, step);
+            for (const double exact : {correction, std::sqrt(correction)}) {
+                const optim::Divisor<float> common(exact);
+                const auto divisor = static_cast<float>(exact);
+                // Of every exponent, so also subnormal results and those that overflow.
+                for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 1'000'003) {
+                    const auto value = std::bit_cast<float>(static_cast<uint32_t>(bits));
+                    if (std::isnan(value)) {
+                        EXPECT_TRUE(std::isnan(common.divide(value)));
+                        continue;
+                    }
+                    ASSERT_EQ(std::bit_cast<uint32_t>(common.divide(value)), std::bit_cast<uint32_t>(value / divisor))
+                        << value << " / " << divisor;
+                }
+            }
+        }
     }
 }
 

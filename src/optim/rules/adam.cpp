@@ -15,15 +15,14 @@ template <class T, bool Decoupled> struct Moments {
     T decay;
     T b1, fresh1;
     T b2, fresh2;
-    T root_correction2;
+    Divisor<T> root_correction2;
     T epsilon;
     T minus_step;
     bool top;
 
-    Moments(const Hyper &h, const Update &u) : top(h[amsgrad] != 0) {
-        const auto step = static_cast<double>(u.step);
-        const double correction1 = 1 - std::pow(h[beta1], step);
-        const double correction2 = 1 - std::pow(h[beta2], step);
+    Moments(const Hyper &h, const Update &u)
+        : root_correction2(std::sqrt(1 - std::pow(h[beta2], static_cast<double>(u.step)))), top(h[amsgrad] != 0) {
+        const double correction1 = 1 - std::pow(h[beta1], static_cast<double>(u.step));
         sign = h[maximize] != 0 ? T(-1) : T(1);
         keep = Decoupled ? static_cast<T>(1 - h[lr] * h[weight_decay]) : T(1);
         decay = static_cast<T>(h[weight_decay]);
@@ -31,7 +30,6 @@ template <class T, bool Decoupled> struct Moments {
         fresh1 = static_cast<T>(1 - h[beta1]);
         b2 = static_cast<T>(h[beta2]);
         fresh2 = static_cast<T>(1 - h[beta2]);
-        root_correction2 = static_cast<T>(std::sqrt(correction2));
         epsilon = static_cast<T>(h[eps]);
         minus_step = static_cast<T>(-(h[lr] / correction1));
     }
@@ -56,7 +54,7 @@ template <class T, bool Decoupled> struct Moments {
                 bound = before > v || before != before ? before : v; // a NaN stays
                 largest[i] = bound;
             }
-            const T denominator = std::sqrt(bound) / root_correction2 + epsilon;
+            const T denominator = root_correction2.divide(std::sqrt(bound)) + epsilon;
             param[i] = p + minus_step * m / denominator;
         }
     }

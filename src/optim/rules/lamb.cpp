@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/blocks.hpp"
 #include "optim/rules.hpp"
+#include <algorithm>
 #include <cmath>
 
 namespace ujoin::optim {
@@ -12,17 +13,17 @@ enum Place : size_t { lr, beta1, beta2, eps, weight_decay, maximize };
 /// norms of parameter and update. That is one number for a whole tensor, hence two passes. Where one of the norms is 0,
 /// the ratio is 1.
 template <class T> struct Direction {
-    T correction1, correction2;
+    Divisor<T> correction1, correction2;
     T epsilon;
     T decay;
 
     Direction(const Hyper &h, const Update &u)
-        : correction1(static_cast<T>(1 - std::pow(h[beta1], static_cast<double>(u.step)))),
-          correction2(static_cast<T>(1 - std::pow(h[beta2], static_cast<double>(u.step)))), epsilon(static_cast<T>(h[eps])),
+        : correction1(1 - std::pow(h[beta1], static_cast<double>(u.step))),
+          correction2(1 - std::pow(h[beta2], static_cast<double>(u.step))), epsilon(static_cast<T>(h[eps])),
           decay(static_cast<T>(h[weight_decay])) {}
 
     UJOIN_INLINE T at(T p, T m, T v) const {
-        return (m / correction1) / (std::sqrt(v / correction2) + epsilon) + decay * p;
+        return correction1.divide(m) / (std::sqrt(correction2.divide(v)) + epsilon) + decay * p;
     }
 };
 
@@ -40,24 +41,31 @@ template <class T> struct LambMoments {
           fresh1(static_cast<T>(1 - h[beta1])), b2(static_cast<T>(h[beta2])), fresh2(static_cast<T>(1 - h[beta2])),
           sums(u.sums) {}
 
+    /// A few elements at a time, so that all about them stays in the nearest cache.
     UJOIN_INLINE void operator()(const Piece<T> &piece) {
-        const T *__restrict param = piece.param;
-        const T *__restrict grad = piece.grad;
-        T *__restrict average = piece.states[0];
-        T *__restrict square = piece.states[1];
-        for (size_t i = 0; i < piece.count; i++) {
-            const T g = sign * grad[i];
-            average[i] = average[i] * b1 + fresh1 * g;
-            square[i] = square[i] * b2 + fresh2 * g * g;
+        constexpr size_t few = 32 * LaneSum::lanes;
+        alignas(64) double param_terms[few];
+        alignas(64) double update_terms[few];
+        for (size_t at = 0; at < piece.count; at += few) {
+            const size_t count = std::min(few, piece.count - at);
+            const T *__restrict param = piece.param + at;
+            const T *__restrict grad = piece.grad + at;
+            T *__restrict average = piece.states[0] + at;
+            T *__restrict square = piece.states[1] + at;
+            for (size_t i = 0; i < count; i++) {
+                const T g = sign * grad[i];
+                const T m = average[i] * b1 + fresh1 * g;
+                const T v = square[i] * b2 + fresh2 * g * g;
+                average[i] = m;
+                square[i] = v;
+                const auto p = static_cast<double>(param[i]);
+                const auto r = static_cast<double>(direction.at(param[i], m, v));
+                param_terms[i] = p * p;
+                update_terms[i] = r * r;
+            }
+            param_squares.add(param_terms, count);
+            update_squares.add(update_terms, count);
         }
-        param_squares.add(piece.count, [&](size_t i) UJOIN_INLINE_LAMBDA {
-            const auto p = static_cast<double>(param[i]);
-            return p * p;
-        });
-        update_squares.add(piece.count, [&](size_t i) UJOIN_INLINE_LAMBDA {
-            const auto r = static_cast<double>(direction.at(param[i], average[i], square[i]));
-            return r * r;
-        });
     }
 
     void end() const {

@@ -15,11 +15,11 @@ template <class T> struct NAdam {
     T keep;  ///< decoupled decay of the parameter itself
     T decay; ///< 0 if it is decoupled
     T fresh1, b2, fresh2;
-    T correction2;
+    Divisor<T> correction2;
     T epsilon;
     T minus_grad_rate, minus_average_rate;
 
-    NAdam(const Hyper &h, const Update &u) {
+    NAdam(const Hyper &h, const Update &u) : correction2(1 - std::pow(h[beta2], static_cast<double>(u.step))) {
         const auto step = static_cast<double>(u.step);
         const bool apart = h[decoupled] != 0;
         const double mu = momentum_at(h, step);
@@ -31,7 +31,6 @@ template <class T> struct NAdam {
         fresh1 = static_cast<T>(1 - h[beta1]);
         b2 = static_cast<T>(h[beta2]);
         fresh2 = static_cast<T>(1 - h[beta2]);
-        correction2 = static_cast<T>(1 - std::pow(h[beta2], step));
         epsilon = static_cast<T>(h[eps]);
         minus_grad_rate = static_cast<T>(-h[lr] * (1 - mu) / (1 - product));
         minus_average_rate = static_cast<T>(-h[lr] * mu_next / (1 - product * mu_next));
@@ -50,7 +49,7 @@ template <class T> struct NAdam {
             const T v = square[i] * b2 + fresh2 * g * g;
             average[i] = m;
             square[i] = v;
-            const T denominator = std::sqrt(v / correction2) + epsilon;
+            const T denominator = std::sqrt(correction2.divide(v)) + epsilon;
             param[i] = p + minus_grad_rate * g / denominator + minus_average_rate * m / denominator;
         }
     }

@@ -13,13 +13,13 @@ template <class T> struct RAdam {
     T keep;  ///< decoupled decay of the parameter itself
     T decay; ///< 0 if it is decoupled
     T fresh1, b2, fresh2;
-    T correction1;
+    Divisor<T> correction1;
     T rate;
     T epsilon;
     T root_correction2, rectification;
     bool adaptive; ///< enough steps are behind us to trust the variance
 
-    RAdam(const Hyper &h, const Update &u) {
+    RAdam(const Hyper &h, const Update &u) : correction1(1 - std::pow(h[beta1], static_cast<double>(u.step))) {
         const auto step = static_cast<double>(u.step);
         const bool apart = h[decoupled] != 0;
         const double power2 = std::pow(h[beta2], step);
@@ -31,7 +31,6 @@ template <class T> struct RAdam {
         fresh1 = static_cast<T>(1 - h[beta1]);
         b2 = static_cast<T>(h[beta2]);
         fresh2 = static_cast<T>(1 - h[beta2]);
-        correction1 = static_cast<T>(1 - std::pow(h[beta1], step));
         rate = static_cast<T>(h[lr]);
         epsilon = static_cast<T>(h[eps]);
         root_correction2 = static_cast<T>(std::sqrt(1 - power2));
@@ -54,7 +53,7 @@ template <class T> struct RAdam {
             const T v = square[i] * b2 + fresh2 * g * g;
             average[i] = m;
             square[i] = v;
-            T move = m / correction1 * rate;
+            T move = correction1.divide(m) * rate;
             if constexpr (Adaptive) move = move * (root_correction2 / (std::sqrt(v) + epsilon)) * rectification;
             param[i] = p - move;
         }
