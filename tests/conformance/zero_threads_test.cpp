@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The number of threads that compute changes no bit of what an optimizer does.
 #include "base/dtype.hpp"
+#include "harness/launch.hpp"
 #include "harness/zero_kit.hpp"
 #include <cmath>
 #include <cstring>
@@ -221,7 +222,8 @@ TEST(ZeroThreadsRank, threads_are_there_from_the_first_large_step_to_the_end_of_
         EXPECT_EQ(task_count(), before + 2);
     }
     ujoin_group_destroy(group);
-    EXPECT_EQ(task_count(), before);
+    // Whoever joins a thread goes on a moment before the kernel takes it from its list.
+    EXPECT_TRUE(eventually([&] { return task_count() == before; })) << task_count() << " " << before;
 }
 
 /// In a child of a process whose group has threads: 0, or the line of what is wrong.
