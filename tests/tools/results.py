@@ -11,6 +11,13 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+def cached_in(tree):
+    """The environment in which a compiler cache knows a file of one copy of the tree for that of another: also where warnings
+    are no errors there, as in mutants."""
+    return {"CCACHE_BASEDIR": str(tree), "CCACHE_NOHASHDIR": "1", "CCACHE_IGNOREOPTIONS": "-Werror",
+            "CCACHE_SLOPPINESS": "pch_defines,time_macros"}
+
+
 @dataclasses.dataclass
 class Result:
     name: str

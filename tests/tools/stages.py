@@ -10,7 +10,7 @@ import time
 import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from results import ROOT, Result, Results, summary  # noqa: E402
+from results import ROOT, Result, Results, cached_in, summary  # noqa: E402
 from runner import Options, TapProgram, run_build, run_units  # noqa: E402
 
 TOOLS = ROOT / "tests" / "tools"
@@ -153,6 +153,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="also print the tests that pass")
     options = parser.parse_args()
     options.run_id = str(uuid.uuid4())
+    os.environ.update(cached_in(ROOT))
     by_name = {stage.name: stage for stage in STAGES}
     if options.list:
         for stage in STAGES:
