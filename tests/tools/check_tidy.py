@@ -19,10 +19,8 @@ CACHE = ROOT / "build" / "tidy"
 
 
 def build_with_commands():
-    for name in ("clang", "dev"):
-        if (ROOT / "build" / name / "compile_commands.json").exists():
-            return ROOT / "build" / name
-    return None
+    build = ROOT / "build" / "dev"
+    return build if (build / "compile_commands.json").exists() else None
 
 
 def sources(build):

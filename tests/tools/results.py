@@ -15,7 +15,7 @@ def cached_in(tree):
     """The environment in which a compiler cache knows a file of one copy of the tree for that of another: also where warnings
     are no errors there, as in mutants."""
     return {"CCACHE_BASEDIR": str(tree), "CCACHE_NOHASHDIR": "1", "CCACHE_IGNOREOPTIONS": "-Werror",
-            "CCACHE_SLOPPINESS": "pch_defines,time_macros"}
+            "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime"}
 
 
 @dataclasses.dataclass
