@@ -95,12 +95,16 @@ static void leave_child(const char *kind, const char *path) {
     close(ready[0]);
 }
 
-/* A process that is another one every moment: each makes the next and exits. Whoever kills one has missed it. */
+/* A process that is another one every moment: each makes the next and exits. Whoever kills one has missed it. Where it
+ * escapes, whoever adopts them has less to bury than a system has numbers for. */
 static void comet(const char *path) {
+    static const struct timespec moment = {0, 2000000};
     if (fork() != 0) return;
     note_pid(path);
-    for (time_t end = time(NULL) + 60; time(NULL) < end;) {
-        pid_t next = fork();
+    for (time_t end = time(NULL) + 30; time(NULL) < end;) {
+        pid_t next;
+        nanosleep(&moment, NULL);
+        next = fork();
         if (next > 0) _exit(0);
         if (next == 0) setsid();
     }
