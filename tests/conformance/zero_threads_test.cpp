@@ -235,7 +235,7 @@ TEST(ZeroThreadsRank, threads_are_there_from_the_first_large_step_to_the_end_of_
 
 /// In a child of a process whose group has threads: 0, or the line of what is wrong.
 int child_of_threads(ujoin_group *group, const Optimizer &optimizer) {
-    if (task_count() != 1) return __LINE__;
+    if (thread_count() != 0) return __LINE__;
     if (zero_step(optimizer.get(), nullptr) != UJOIN_E_STATE) return __LINE__;
     ujoin_group_destroy(group);
     ujoin_group_options options{};

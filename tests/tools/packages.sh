@@ -3,7 +3,7 @@
 
 packages_build="git cmake ninja-build g++ pkg-config libuv1-dev nlohmann-json3-dev libcli11-dev"
 packages_test="$packages_build libgtest-dev libcmocka-dev python3"
-packages_all="$packages_test clang libclang-rt-dev clang-format clang-tidy python3-torch libgloo-dev openmpi-bin libopenmpi-dev mpich libmpich-dev
+packages_all="$packages_test clang clang-format clang-tidy python3-torch libgloo-dev openmpi-bin libopenmpi-dev mpich libmpich-dev
 python3-venv python3-dev luajit dpkg-dev spin ccache"
 
 # Prints those of the given packages that are not installed.
