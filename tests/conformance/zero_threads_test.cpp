@@ -2,6 +2,7 @@
 // The number of threads that compute changes no bit of what an optimizer does.
 #include "base/dtype.hpp"
 #include "harness/launch.hpp"
+#include "harness/ranks.hpp"
 #include "harness/zero_kit.hpp"
 #include <cmath>
 #include <cstring>
@@ -143,9 +144,17 @@ void with_threads(const std::string &backend, int size, int threads, const std::
 
 class ZeroThreads : public TestOfRanks {};
 
+/// All; in a sanitized build, which looks at accesses, one of each way to go through the elements.
+std::vector<ujoin_optimizer> rules() {
+    if (slack() > 1) return {UJOIN_OPTIMIZER_ADAMW, UJOIN_OPTIMIZER_LAMB};
+    std::vector<ujoin_optimizer> all;
+    for (ujoin_optimizer rule = UJOIN_OPTIMIZER_SGD; rule <= UJOIN_OPTIMIZER_LION; rule++) all.push_back(rule);
+    return all;
+}
+
 TEST_P(ZeroThreads, no_rule_gives_other_bits) {
     const Model model;
-    for (ujoin_optimizer rule = UJOIN_OPTIMIZER_SGD; rule <= UJOIN_OPTIMIZER_LION; rule++)
+    for (const ujoin_optimizer rule : rules())
         for (const bool stochastic : {false, true}) {
             std::vector<uint64_t> expected;
             with_threads("self", 1, 1, [&](ujoin_group *group) {
