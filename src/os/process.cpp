@@ -64,9 +64,9 @@ ExitState peek(int type, int id, ExitInfo &out) {
     return ExitState::ended;
 }
 
-/// Calls `visit(pid)` for every process.
-template <class Visit> void each_process(Visit &&visit) {
-    const std::unique_ptr<DIR, int (*)(DIR *)> directory(opendir("/proc"), closedir);
+/// Calls `visit(number)` for every entry of a directory that is one: /proc has the processes, /proc/<pid>/task the threads.
+template <class Visit> void each_number(const char *path, Visit &&visit) {
+    const std::unique_ptr<DIR, int (*)(DIR *)> directory(opendir(path), closedir);
     if (!directory) return;
     while (const dirent *entry =
                readdir(directory.get())) { // NOLINT(concurrency-mt-unsafe): the stream is this function's own
@@ -79,11 +79,12 @@ template <class Visit> void each_process(Visit &&visit) {
 struct Stat {
     char state = 'X';
     pid_t parent = 0;
+    unsigned flags = 0; // the kernel's, of the thread
 };
 
-Stat read_stat(pid_t pid) {
-    char path[40];
-    std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+Stat read_stat(pid_t pid, pid_t thread) {
+    char path[64];
+    std::snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, thread);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     Stat stat;
     if (fd < 0) return stat;
@@ -93,9 +94,11 @@ Stat read_stat(pid_t pid) {
     if (got <= 0) return stat;
     text[got] = '\0';
     const char *after_name = std::strrchr(text, ')'); // the name may hold anything
-    if (after_name) std::sscanf(after_name + 1, " %c %d", &stat.state, &stat.parent);
+    if (after_name) std::sscanf(after_name + 1, " %c %d %*d %*d %*d %*d %u", &stat.state, &stat.parent, &stat.flags);
     return stat;
 }
+/// Of the process: what its first thread says.
+Stat read_stat(pid_t pid) { return read_stat(pid, pid); }
 
 bool alive(pid_t pid) {
     const char state = read_stat(pid).state;
@@ -134,6 +137,19 @@ bool has_ended(int pidfd) {
     return poll(&polled, 1, 0) == 1 && (polled.revents & POLLIN) != 0;
 }
 
+bool is_ending(pid_t pid) {
+    constexpr unsigned exiting = 4; // PF_EXITING
+    if ((read_stat(pid).flags & exiting) == 0) return false;
+    char path[40];
+    std::snprintf(path, sizeof path, "/proc/%d/task", pid);
+    bool all = true;
+    each_number(path, [&](pid_t thread) { // the first one may have ended alone
+        const Stat stat = read_stat(pid, thread);
+        all = all && (stat.state == 'X' || (stat.flags & exiting) != 0);
+    });
+    return all;
+}
+
 int signal_pidfd(int pidfd, int signal) {
     return syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0 ? 0 : errno;
 }
@@ -148,7 +164,7 @@ std::vector<Member> session_members(const std::vector<pid_t> &sessions, const st
     const auto contains = [](const std::vector<pid_t> &list, pid_t pid) {
         return std::binary_search(list.begin(), list.end(), pid);
     };
-    each_process([&](pid_t pid) {
+    each_number("/proc", [&](pid_t pid) {
         const pid_t session = getsid(pid);
         if (session <= 0 || pid == session || !contains(sessions, session)) return;
         if (!contains(held, session) && getsid(session) == session) return; // another process leads that session now
@@ -170,7 +186,7 @@ std::vector<pid_t> own_children() {
         std::fclose(file);
         return children;
     }
-    each_process([&](pid_t pid) {
+    each_number("/proc", [&](pid_t pid) {
         if (read_stat(pid).parent == self) children.push_back(pid);
     });
     return children;

@@ -35,6 +35,9 @@ int64_t realtime_ns();
 int open_pidfd(pid_t pid); // -1 and errno
 /// Whether its process is no more than a zombie; never waits.
 bool has_ended(int pidfd);
+/// Whether every thread of it is on its way out: what it had is closed already, or soon, and others may have noticed, though
+/// it has not ended.
+bool is_ending(pid_t pid);
 /// 0 or an errno. Signal 0 asks whether the process is there (also as a zombie).
 int signal_pidfd(int pidfd, int signal);
 /// Waits until the process has ended (or, for a socket, until it is readable).
@@ -45,8 +48,8 @@ struct Member {
     pid_t pid;
     Fd pidfd;
 };
-/// Opens every live process whose session is one of `sessions` (ascending) and that is not its leader. A session whose number now belongs to a live process that is not among `held` (ascending) was
-/// reused by the system and is left alone.
+/// Opens every live process whose session is one of `sessions` (ascending) and that is not its leader. A session whose number
+/// now belongs to a live process that is not among `held` (ascending) was reused by the system and is left alone.
 std::vector<Member> session_members(const std::vector<pid_t> &sessions, const std::vector<pid_t> &held);
 
 /// The children of this process, which has one thread.

@@ -19,15 +19,19 @@ constexpr int64_t status_ms = 1000;
 
 std::function<void()> ProcessSet::guarded(std::function<void()> fn) {
     return [this, fn = std::move(fn)] {
-        if (phase_ == Phase::done) return;
-        try {
-            fn();
-        } catch (const std::bad_alloc &) {
-            broken(UJOIN_E_NO_MEMORY, "out of memory");
-        } catch (const std::exception &error) {
-            broken(UJOIN_E_INTERNAL, error.what());
-        }
+        if (phase_ != Phase::done) or_broken(fn);
     };
+}
+
+/// What it throws is a failure of the library itself.
+void ProcessSet::or_broken(const std::function<void()> &fn) noexcept {
+    try {
+        fn();
+    } catch (const std::bad_alloc &) {
+        broken(UJOIN_E_NO_MEMORY, "out of memory");
+    } catch (const std::exception &error) {
+        broken(UJOIN_E_INTERNAL, error.what());
+    }
 }
 
 /// The console or the callback takes output again, which another thread knows.
@@ -71,8 +75,7 @@ void ProcessSet::exit_ready(size_t index) {
     const os::ExitState state = os::peek_exit(worker.pidfd.get(), info);
     if (state == os::ExitState::running) return;
     worker.exit_watch.reset();
-    if (state == os::ExitState::ended)
-        return ended(index, info.signal ? UJOIN_WORKER_SIGNALED : UJOIN_WORKER_EXITED, info, os::realtime_ns());
+    if (state == os::ExitState::ended) return ended(index, state_of(info), info, os::realtime_ns());
     {
         std::scoped_lock lock(mutex_);
         worker.held = false; // this process has reaped it elsewhere
@@ -91,7 +94,7 @@ void ProcessSet::retry_taken() {
         os::ExitInfo info;
         if (!worker.live) continue;
         if (os::exit_from_pidfd(worker.pidfd.get(), info)) {
-            ended(index, info.signal ? UJOIN_WORKER_SIGNALED : UJOIN_WORKER_EXITED, info, os::realtime_ns());
+            ended(index, state_of(info), info, os::realtime_ns());
         } else if (worker.retries++ < taken_retries) {
             again.push_back(index);
         } else {
@@ -120,8 +123,7 @@ void ProcessSet::warden_ready() {
 void ProcessSet::warden_event(const os::warden::Event &event) {
     if (event.kind != os::warden::Kind::exited || event.index < 0 || static_cast<size_t>(event.index) >= workers_.size())
         return;
-    ended(static_cast<size_t>(event.index), event.exit.signal ? UJOIN_WORKER_SIGNALED : UJOIN_WORKER_EXITED, event.exit,
-          event.end_ns);
+    ended(static_cast<size_t>(event.index), state_of(event.exit), event.exit, event.end_ns);
 }
 
 /// Its workers die with it; what can be known of them comes from their pidfds.
@@ -174,15 +176,18 @@ void ProcessSet::ended(size_t index, ujoin_worker_state state, const os::ExitInf
     if (live_ == 0 && phase_ <= Phase::ending) leaders_done();
 }
 
-/// Finds the workers that have ended before the others are told to: they are no victims.
+/// Finds the workers that have ended, or are about to, before the others are told to: they are no victims.
 void ProcessSet::sweep() {
     sweeping_ = true;
     if (warden_watch_) warden_ready();
     for (size_t i = 0; i < workers_.size(); i++)
         if (workers_[i].exit_watch) exit_ready(i);
     sweeping_ = false;
-    for (Worker &worker : workers_)
-        worker.dead_when_told = worker.live && worker.pidfd && os::has_ended(worker.pidfd.get());
+    for (size_t i = 0; i < workers_.size(); i++) {
+        Worker &worker = workers_[i];
+        worker.dead_when_told =
+            worker.live && worker.pidfd && (os::has_ended(worker.pidfd.get()) || os::is_ending(records_[i].pid));
+    }
     choose_first();
 }
 

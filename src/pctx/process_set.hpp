@@ -119,6 +119,7 @@ class ProcessSet : public std::enable_shared_from_this<ProcessSet> {
 
     // loop
     std::function<void()> guarded(std::function<void()> fn);
+    void or_broken(const std::function<void()> &fn) noexcept;
     void ask_eased();
     bool ask_end(int signal, int64_t grace_ms);
     void end_asked();

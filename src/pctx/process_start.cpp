@@ -82,13 +82,7 @@ void ProcessSet::keep() {
 void ProcessSet::finish() {
     if (broken_ != UJOIN_OK) end_all();
     take_down();
-    try {
-        explain_all();
-    } catch (const std::bad_alloc &) {
-        broken(UJOIN_E_NO_MEMORY, "out of memory");
-    } catch (const std::exception &error) {
-        broken(UJOIN_E_INTERNAL, error.what());
-    }
+    or_broken([this] { explain_all(); });
 }
 
 void ProcessSet::launch_all() {
@@ -356,7 +350,7 @@ void ProcessSet::await_end(size_t index, const Deadline &deadline) {
     std::scoped_lock lock(mutex_);
     WorkerRecord &record = records_[index];
     if (record.state != UJOIN_WORKER_RUNNING) return;
-    record.state = !known ? UJOIN_WORKER_UNKNOWN : info.signal != 0 ? UJOIN_WORKER_SIGNALED : UJOIN_WORKER_EXITED;
+    record.state = known ? state_of(info) : UJOIN_WORKER_UNKNOWN;
     record.exit = info;
     record.stopped = true;
     record.end_ns = os::realtime_ns();

@@ -46,6 +46,11 @@ struct JobPlan {
     int32_t rank_of(size_t index) const { return job.first_rank + static_cast<int32_t>(index); }
 };
 
+/// Of a worker that has ended.
+inline ujoin_worker_state state_of(const os::ExitInfo &exit) {
+    return exit.signal != 0 ? UJOIN_WORKER_SIGNALED : UJOIN_WORKER_EXITED;
+}
+
 /// What is known of a worker.
 struct WorkerRecord {
     ujoin_worker_state state = UJOIN_WORKER_CREATED;

@@ -2,6 +2,7 @@
 // What can go wrong with processes: programs that cannot run, workers that will not end, hosts that take their status,
 // launchers that are killed.
 #include "harness/pctx_kit.hpp"
+#include "os/process.hpp"
 #include <atomic>
 #include <cstring>
 #include <set>
@@ -139,6 +140,38 @@ TEST(PctxProcess, arguments_directory_and_local_rank) {
 }
 
 // ------------------------------------------------------------------------------------------------------------------ ends
+
+/// A killed process closes what it had before it has ended: whoever notices may be faster to fail.
+TEST(PctxProcess, ERRORS_01_who_was_on_its_way_out_is_the_cause) {
+    Folder folder;
+    const std::string grown = folder.file("grown");
+    const std::string go = folder.file("go");
+    Job job(2, {"0:grow=512", "0:touch=" + grown, "0:forever", "1:await=" + go, "1:exit=3"});
+    ASSERT_PCTX_OK(job.create_and_start());
+    ASSERT_TRUE(eventually([&] { return std::filesystem::exists(grown); }, 20'000));
+    const pid_t pid = job.result(0).pid;
+    ASSERT_EQ(kill(pid, SIGKILL), 0);
+    ASSERT_TRUE(eventually([&] { return ujoin::os::is_ending(pid); }));
+    std::ofstream(go) << "";
+    EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_E_CHILD_FAILED);
+    EXPECT_EQ(pctx_first_failure(job.handle), 0);
+    EXPECT_EQ(job.result(0).failed, 1);
+    EXPECT_EQ(job.result(0).stopped, 0);
+}
+
+TEST(PctxProcess, ERRORS_01_a_worker_whose_first_thread_has_ended_is_not_on_its_way_out) {
+    Folder folder;
+    const std::string go = folder.file("go");
+    Job job(2, {"0:leaderless", "1:await=" + go, "1:exit=3"});
+    ASSERT_PCTX_OK(job.create_and_start());
+    ASSERT_TRUE(eventually([&] { return state_of(job.result(0).pid) == 'Z'; }));
+    EXPECT_FALSE(ujoin::os::is_ending(job.result(0).pid));
+    std::ofstream(go) << "";
+    EXPECT_EQ(pctx_wait(job.handle, 60'000), UJOIN_E_CHILD_FAILED);
+    EXPECT_EQ(pctx_first_failure(job.handle), 1);
+    EXPECT_EQ(job.result(0).failed, 0);
+    EXPECT_EQ(job.result(0).stopped, 1);
+}
 
 TEST(PctxProcess, P_36_ERRORS_01_first_failure_is_the_cause_and_the_others_are_victims) {
     for (const ujoin_containment containment : both) {

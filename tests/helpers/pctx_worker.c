@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -109,6 +110,26 @@ static void comet(const char *path) {
         if (next == 0) setsid();
     }
     _exit(0);
+}
+
+static void *stay(void *unused) {
+    (void)unused;
+    for (;;) pause();
+    return NULL;
+}
+
+/* Goes on in another thread; the first one ends. */
+static void leaderless(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, stay, NULL) != 0) _exit(97);
+    pthread_exit(NULL);
+}
+
+/* Memory that takes a while to be taken back. */
+static void grow(size_t megabytes) {
+    char *memory = mmap(NULL, megabytes << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) _exit(98);
+    for (size_t at = 0; at < megabytes << 20; at += 4096) memory[at] = 1;
 }
 
 /* All that comes from a descriptor, to stdout. */
@@ -286,6 +307,10 @@ static void run(const char *command) {
         printf("stdin %zd\n", read(0, path, sizeof path)), fflush(stdout);
     else if (strcmp(command, "session") == 0)
         printf("session %d\n", getsid(0) == getpid() && getpgid(0) == getpid()), fflush(stdout);
+    else if ((value = after(command, "grow")))
+        grow((size_t)atol(value));
+    else if (strcmp(command, "leaderless") == 0)
+        leaderless();
     else if (strcmp(command, "forever") == 0)
         for (;;) pause();
     else
