@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lexing and the text of numbers and strings are the JSON library's; its values are not used for anything that nests, as their
-// destructor needs memory.
+// Lexing and the text of numbers and strings are the JSON library's; its values are not used for anything that nests, as
+// their destructor needs memory.
 #include "base/json.hpp"
 #include "base/error.hpp"
 #include <nlohmann/json.hpp>

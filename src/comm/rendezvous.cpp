@@ -45,8 +45,6 @@ void rank_and_size_from_env(Place &place) {
              "); this version of ujoin joins the ranks of one host");
 }
 
-bool starts_with(const std::string &text, const char *prefix) { return text.rfind(prefix, 0) == 0; }
-
 std::string env_meeting() {
     const auto address = env::text(Var::master_addr);
     const auto port = env::number(Var::master_port, 1, 65535);
@@ -105,11 +103,11 @@ Place find_place(const GroupConfig &config, const Deadline &deadline) {
         place.meeting = store_meeting(*config.store, place, config.name, deadline);
     } else if (url == "env://") {
         place.meeting = env_meeting();
-    } else if (starts_with(url, "tcp://")) {
+    } else if (url.starts_with("tcp://")) {
         place.meeting = tcp_meeting(url);
-    } else if (starts_with(url, "file://")) {
+    } else if (url.starts_with("file://")) {
         place.meeting = file_meeting(url);
-    } else if (starts_with(url, "local://")) {
+    } else if (url.starts_with("local://")) {
         place.meeting = url;
         place.threads = true;
     } else {

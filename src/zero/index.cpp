@@ -135,13 +135,13 @@ Json group_json(const CheckpointIndex::ParamGroup &group) {
 }
 
 bool cut_prefix(std::string_view &text, std::string_view prefix) {
-    if (text.substr(0, prefix.size()) != prefix) return false;
+    if (!text.starts_with(prefix)) return false;
     text.remove_prefix(prefix.size());
     return true;
 }
 
 bool cut_suffix(std::string_view &text, std::string_view suffix) {
-    if (text.size() < suffix.size() || text.substr(text.size() - suffix.size()) != suffix) return false;
+    if (!text.ends_with(suffix)) return false;
     text.remove_suffix(suffix.size());
     return true;
 }

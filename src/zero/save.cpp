@@ -102,8 +102,8 @@ void save_parameters_alone(Zero &zero, const SaveRequest &request, const std::st
         file.finish(request.sync);
         file.rename_to(request.path);
         remove_files(directory, [&begin](std::string_view other) { // of saves that were killed
-            return other.size() == begin.size() + 20 && other.substr(0, begin.size()) == begin &&
-                   is_random_id(other.substr(begin.size(), 16)) && other.substr(other.size() - 4) == ".tmp";
+            return other.size() == begin.size() + 20 && other.starts_with(begin) && other.ends_with(".tmp") &&
+                   is_random_id(other.substr(begin.size(), 16));
         });
         if (request.sync) sync_directory(directory);
     });

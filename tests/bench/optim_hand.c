@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a program would write by hand: for each rule a loop over f32 with factors computed before, products with their
  * inverses instead of divisions, and the rule's other divisions and roots, none merged and none approximated. The compiler
- * may contract (-O3 -march=native -fno-math-errno -fno-trapping-math). Half of the elements in each of two threads. The defaults of the rules: no decay but AdamW's and LAMB's, SGD with momentum. */
+ * may contract (-O3 -march=native -fno-math-errno -fno-trapping-math). Half of the elements in each of two threads. The
+ * defaults of the rules: no decay but AdamW's and LAMB's, SGD with momentum. */
 #include "optim.h"
 #include <math.h>
 

@@ -15,15 +15,11 @@ void need(ujoin_status status) {
     if (status < 0) throw Exit(exit_usage, ujoin_last_error());
 }
 
-bool ends_with(const std::string &text, const std::string &end) {
-    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 } // namespace
 
 Command command(const Options &options) {
     Command result;
-    const bool script = options.run_path || (!options.no_python && !options.module && ends_with(options.program, ".py"));
+    const bool script = options.run_path || (!options.no_python && !options.module && options.program.ends_with(".py"));
     const bool module = options.module && !options.run_path;
     if ((!script && !module) || !options.function.empty()) {
         result.program = options.program;
@@ -46,7 +42,7 @@ Command command(const Options &options) {
 std::string worker_name(const Options &options) {
     if (!options.role.empty()) return options.role;
     std::string name = options.program.substr(options.program.rfind('/') + 1);
-    if (ends_with(name, ".py") && name.size() > 3) name.resize(name.size() - 3);
+    if (name.ends_with(".py") && name.size() > 3) name.resize(name.size() - 3);
     return name.empty() ? "worker" : name;
 }
 
