@@ -442,11 +442,7 @@ TEST_P(ZeroParity, Z_48_state_of_four_ranks_loads_on_any_number) {
             for (int i = 0; i < 5; i++) x.step(zero, i);
             ujoin_state *extra = nullptr;
             ok(ujoin_state_create(&extra));
-            ujoin_item item{};
-            item.size = sizeof item;
-            item.key = "rank";
-            item.kind = UJOIN_ITEM_NUMBER;
-            item.number = rank;
+            const ujoin_item item = number_item("rank", rank);
             ok(ujoin_state_set(extra, &item));
             ujoin_save_options with = options;
             with.extra = extra;
@@ -495,13 +491,9 @@ TEST_P(ZeroParity, state_of_sixteen_bits_is_widened_where_another_library_kept_i
             item.ndim = 1;
             ok(ujoin_state_set(list, &item));
         }
-        ujoin_item step{};
-        step.size = sizeof step;
+        ujoin_item step = number_item("step", 7);
         step.owner = UJOIN_ITEM_OF_PARAM;
         step.param = "0";
-        step.key = "step";
-        step.kind = UJOIN_ITEM_NUMBER;
-        step.number = 7;
         ok(ujoin_state_set(list, &step));
         ok(zero_load_state_dict(zero, list));
         ujoin_state_destroy(list);

@@ -80,11 +80,7 @@ TEST_P(ZeroSave, training_goes_on_as_if_it_had_not_stopped) {
         const std::string note = "rank " + std::to_string(rank);
         ujoin_item item = text_item("note", note.c_str());
         ok(ujoin_state_set(extra.state, &item));
-        item = ujoin_item{};
-        item.size = sizeof item;
-        item.key = "position";
-        item.kind = UJOIN_ITEM_NUMBER;
-        item.number = 0.1 + rank;
+        item = number_item("position", 0.1 + rank);
         ok(ujoin_state_set(extra.state, &item));
         item.key = "random";
         item.kind = UJOIN_ITEM_BYTES;
@@ -299,11 +295,7 @@ void save_number(const Optimizer &optimizer, Tensors &x, const std::string &path
     for (std::vector<float> &data : x.data) std::fill(data.begin(), data.end(), static_cast<float>(number));
     StateOwner extra;
     ok(ujoin_state_create(&extra.state));
-    ujoin_item item{};
-    item.size = sizeof item;
-    item.key = "number";
-    item.kind = UJOIN_ITEM_NUMBER;
-    item.number = number;
+    const ujoin_item item = number_item("number", number);
     ok(ujoin_state_set(extra.state, &item));
     const ujoin_save_options how = parts(bits, (bits & UJOIN_SAVE_STATE) != 0 ? extra.state : nullptr);
     ok(zero_save(optimizer.get(), path.c_str(), &how));

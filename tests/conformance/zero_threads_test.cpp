@@ -2,14 +2,12 @@
 // The number of threads that compute changes no bit of what an optimizer does.
 #include "base/dtype.hpp"
 #include "harness/launch.hpp"
+#include "harness/process.hpp"
 #include "harness/ranks.hpp"
 #include "harness/zero_kit.hpp"
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
-#include <string>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -175,17 +173,6 @@ INSTANTIATE_TEST_SUITE_P(Backends, ZeroThreads,
                          testing::Values(Where{"self", 1}, Where{"local", 2}, Where{"local", 3}, Where{"shm", 4}),
                          where_name);
 
-/// The library's threads: a sanitizer has some of its own.
-size_t thread_count() {
-    size_t count = 0;
-    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
-        std::string name;
-        std::getline(std::ifstream(task.path() / "comm"), name);
-        count += name.rfind("ujoin-", 0) == 0 ? 1 : 0;
-    }
-    return count;
-}
-
 TEST(ZeroThreadsRank, a_custom_rule_runs_on_the_callers_thread) {
     on_ranks(
         "self", 1,
@@ -230,21 +217,21 @@ TEST(ZeroThreadsRank, threads_are_there_from_the_first_large_step_to_the_end_of_
     {
         const Optimizer first(group, UJOIN_OPTIMIZER_ADAMW, small, {});
         first.step();
-        EXPECT_EQ(thread_count(), 0) << "a small step needs no thread";
+        EXPECT_EQ(library_threads().size(), 0) << "a small step needs no thread";
         const Optimizer second(group, UJOIN_OPTIMIZER_ADAMW, large, {});
         second.step();
-        EXPECT_EQ(thread_count(), 2);
+        EXPECT_EQ(library_threads().size(), 2);
         second.step();
-        EXPECT_EQ(thread_count(), 2);
+        EXPECT_EQ(library_threads().size(), 2);
     }
     ujoin_group_destroy(group);
     // Whoever joins a thread goes on a moment before the kernel takes it from its list.
-    EXPECT_TRUE(eventually([] { return thread_count() == 0; })) << thread_count();
+    EXPECT_TRUE(eventually([] { return library_threads().size() == 0; })) << library_threads().size();
 }
 
 /// In a child of a process whose group has threads: 0, or the line of what is wrong.
 int child_of_threads(ujoin_group *group, const Optimizer &optimizer) {
-    if (thread_count() != 0) return __LINE__;
+    if (library_threads().size() != 0) return __LINE__;
     if (zero_step(optimizer.get(), nullptr) != UJOIN_E_STATE) return __LINE__;
     ujoin_group_destroy(group);
     ujoin_group_options options{};

@@ -192,11 +192,7 @@ class Numbered {
         : x_({6, 2}, number, number), optimizer_(group_.get(), UJOIN_OPTIMIZER_SGD, x_, {{"lr", 0}, {"momentum", 1}}) {
         optimizer_.step();
         ok(ujoin_state_create(&own_));
-        ujoin_item item{};
-        item.size = sizeof item;
-        item.key = "the program's own number, with a long name";
-        item.kind = UJOIN_ITEM_NUMBER;
-        item.number = number;
+        const ujoin_item item = number_item("the program's own number, with a long name", static_cast<double>(number));
         ok(ujoin_state_set(own_, &item));
     }
     ~Numbered() { ujoin_state_destroy(own_); }

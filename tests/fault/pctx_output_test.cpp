@@ -208,15 +208,27 @@ TEST(PctxOutput, temporary_log_directory_and_error_file) {
     EXPECT_EQ(read_file(path), "TORCHELASTIC_ERROR_FILE=" + path.substr(0, path.size() - 10) + "error.json\n");
 }
 
+namespace {
+
+/// How often a thread has given up the processor by itself.
+long voluntary_switches(const std::filesystem::path &task) {
+    for (const std::string &line : split_lines(read_file(task.string() + "/status")))
+        if (line.find("voluntary_ctxt_switches:") == 0) return std::stol(line.substr(24));
+    return 0;
+}
+
+std::map<std::string, long> switches_of_library() {
+    std::map<std::string, long> found;
+    for (const auto &task : harness::library_threads()) found[task.filename().string()] = voluntary_switches(task);
+    return found;
+}
+
+} // namespace
+
 TEST(PctxOutput, waiting_for_silent_workers_wakes_nobody) {
-    const auto switches = [] { // voluntary ones of this thread and the library's; a sanitizer may have a thread of its own
-        long sum = 0;
-        for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
-            const bool ours = task.path().filename() == std::to_string(getpid());
-            if (!ours && read_file(task.path().string() + "/comm").find("ujoin-") != 0) continue;
-            for (const std::string &line : split_lines(read_file(task.path().string() + "/status")))
-                if (line.find("voluntary_ctxt_switches:") == 0) sum += std::stol(line.substr(24));
-        }
+    const auto switches = [] { // of this thread and the library's
+        long sum = voluntary_switches("/proc/self/task/" + std::to_string(getpid()));
+        for (const auto &[task, count] : switches_of_library()) sum += count;
         return sum;
     };
     Job job(8, {"forever"});
@@ -230,19 +242,6 @@ TEST(PctxOutput, waiting_for_silent_workers_wakes_nobody) {
 }
 
 namespace {
-
-/// A thread of the library's: its name and how often it has given up the processor by itself.
-std::map<std::string, long> library_threads() {
-    std::map<std::string, long> found;
-    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
-        const std::string name = read_file(task.path().string() + "/comm");
-        if (name.find("ujoin-") != 0) continue; // a sanitizer may have one of its own
-        for (const std::string &line : split_lines(read_file(task.path().string() + "/status")))
-            if (line.find("voluntary_ctxt_switches:") == 0)
-                found[task.path().filename().string()] = std::stol(line.substr(24));
-    }
-    return found;
-}
 
 int64_t resident_bytes() {
     std::ifstream file("/proc/self/statm");
@@ -274,14 +273,14 @@ TEST(PctxOutput, many_silent_workers_cost_three_threads_no_wake_up_and_little_me
     ASSERT_PCTX_OK(job.create_and_start());
     std::map<std::string, long> at_first;
     ASSERT_TRUE(eventually([&] { // they may still be at the start
-        at_first = library_threads();
+        at_first = switches_of_library();
         EXPECT_EQ(pctx_wait(job.handle, 200), UJOIN_PENDING);
-        return library_threads() == at_first;
+        return switches_of_library() == at_first;
     }));
     EXPECT_LE((resident_bytes() - before) / (2 * workers), stream_bytes);
     EXPECT_LE(at_first.size(), 3U) << "beside the caller's";
     EXPECT_EQ(pctx_wait(job.handle, 3000), UJOIN_PENDING);
-    EXPECT_EQ(library_threads(), at_first) << "nobody has woken up";
+    EXPECT_EQ(switches_of_library(), at_first) << "nobody has woken up";
     EXPECT_EQ(pctx_close(job.handle, SIGKILL, 0), UJOIN_OK);
 }
 

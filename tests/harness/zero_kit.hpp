@@ -155,6 +155,16 @@ inline Listed listed(const ujoin_state *state) {
     return all;
 }
 
+/// An item that is a number of the program's own.
+inline ujoin_item number_item(const char *key, double number) {
+    ujoin_item item{};
+    item.size = sizeof item;
+    item.key = key;
+    item.kind = UJOIN_ITEM_NUMBER;
+    item.number = number;
+    return item;
+}
+
 /// The consolidated state on every rank: consolidates to each in turn.
 struct StateOwner {
     ujoin_state *state = nullptr;
