@@ -23,9 +23,8 @@ def build(preset, results, *targets):
     """Configures and builds; quiet unless it fails. One result."""
     start = time.time()
     log = ""
-    commands = [["cmake", "--preset", preset]]
-    commands.append(["cmake", "--build", "--preset", preset, "--parallel", str(jobs())] +
-                    (["--target", *targets] if targets else []))
+    commands = [["cmake", "--preset", preset],
+                ["cmake", "--build", "--preset", preset, "--parallel", str(jobs())] + (["--target", *targets] if targets else [])]
     for command in commands:
         done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, errors="replace", check=False)
