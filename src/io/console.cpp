@@ -90,7 +90,7 @@ bool Console::push(int fd, std::string bytes) {
         state_->queue.emplace_back(fd, std::move(bytes));
         state_->changed.notify_all();
     }
-    state_->was_full = state_->queued >= full_at;
+    state_->was_full = state_->was_full || state_->queued >= full_at; // until `eased`: somebody may wait for it
     return !state_->was_full;
 }
 

@@ -4,6 +4,7 @@
 #include "harness/descriptors.hpp"
 #include "harness/launch.hpp"
 #include "harness/pctx_kit.hpp"
+#include "io/console.hpp"
 #include "pctx/log_file.hpp"
 #include <array>
 #include <atomic>
@@ -45,6 +46,13 @@ class StuckConsole {
     StuckConsole(const StuckConsole &) = delete;
     StuckConsole &operator=(const StuckConsole &) = delete;
 
+    void read_exactly(size_t bytes) {
+        for (std::string buffer(bytes, '\0'); bytes > 0;) {
+            const ssize_t got = read(ends_[0], buffer.data(), bytes);
+            ASSERT_GT(got, 0);
+            bytes -= static_cast<size_t>(got);
+        }
+    }
     /// What comes while `wait` runs, and is there after it.
     std::string read_all(const std::function<void()> &wait) {
         std::string text;
@@ -99,6 +107,21 @@ TEST(PctxStrain, console_that_is_too_slow_goes_without_lines_by_policy) {
             EXPECT_EQ(split_lines(read_file(result.stdout_path)).size(), count + 1) << "the file has them all";
         }
     }
+}
+
+TEST(PctxStrain, console_says_that_it_has_room_again_whoever_pushes_meanwhile) {
+    StuckConsole stuck;
+    std::atomic<int> eased{0};
+    constexpr size_t bytes = 600'000;
+    ujoin::io::Console console([&] { eased++; });
+    EXPECT_TRUE(console.push(1, std::string(bytes, 'a')));
+    EXPECT_FALSE(console.push(1, std::string(bytes, 'b'))) << "more than a MiB: who pushed this waits now";
+    stuck.read_exactly(bytes + 1); // the first is written, and the second begun: no room for more by half
+    EXPECT_FALSE(console.push(1, "another worker's last line\n")) << "it is full until it has said otherwise";
+    EXPECT_TRUE(console.full());
+    EXPECT_EQ(eased, 0);
+    stuck.read_all([&] { EXPECT_TRUE(eventually([&] { return eased == 1; }, 10'000)) << "the first pusher waits for ever"; });
+    EXPECT_FALSE(console.full());
 }
 
 TEST(PctxStrain, full_disk_ends_the_file_and_not_the_worker) {
