@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The threads of a group that compute.
 #include "base/deadline.hpp"
+#include "harness/process.hpp"
 #include "harness/ranks.hpp"
 #include "os/pool.hpp"
 #include <atomic>
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <mutex>
@@ -21,10 +21,10 @@ namespace {
 
 int64_t patience_ns() { return static_cast<int64_t>(10e9 * harness::slack()); }
 
-/// Threads of this process.
+/// Threads of this process that the library has started.
 std::set<std::string> tasks() {
     std::set<std::string> all;
-    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/task")) all.insert(entry.path().filename());
+    for (const auto &task : harness::library_threads()) all.insert(task.filename());
     return all;
 }
 
