@@ -7,5 +7,7 @@ namespace ujoin {
 BackendFactory self_backend();
 BackendFactory local_backend();
 BackendFactory shm_backend();
+BackendFactory hier_backend();
+BackendFactory tcp_backend();
 
 } // namespace ujoin

@@ -29,6 +29,8 @@ constexpr Entry table[] = {
     {Var::restart_count, "TORCHELASTIC_RESTART_COUNT"},   // and attempts of one job
     {Var::store, "UJOIN_STORE"},                          // several hosts: where the launcher's store listens
     {Var::secret, "UJOIN_SECRET"},                        // shared secret of tcp stores
+    {Var::interface, "UJOIN_IFNAME"},                     // whose address ranks of other hosts connect to
+    {Var::host_id, "UJOIN_HOST_ID"},                      // ranks that name the same one are taken to be on one host
     {Var::timeout_ms, "UJOIN_TIMEOUT_MS"},                // deadline of a bare collective
     {Var::spin_us, "UJOIN_SPIN_US"},                      // how long a wait spins before it sleeps
     {Var::progress, "UJOIN_PROGRESS"},                    // 1 or 0: with or without a progress thread

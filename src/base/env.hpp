@@ -24,6 +24,8 @@ enum class Var {
     restart_count,
     store,
     secret,
+    interface,
+    host_id,
     timeout_ms,
     spin_us,
     progress,

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/board.hpp"
 #include "base/text.hpp"
+#include "comm/mirror.hpp"
 
 namespace ujoin {
+
+void Board::publish(uint64_t context, Head head) {
+    Bank &mine = bank(rank(), context);
+    mine.head.store(head.word, std::memory_order_release);
+    os::announce(mine.event);
+    if (mirror_) mirror_->show_bank(context);
+}
 
 void Board::name_joinables(std::vector<std::string> names) {
     const std::scoped_lock lock(names_mutex_);

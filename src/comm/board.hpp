@@ -11,6 +11,8 @@
 
 namespace ujoin {
 
+class Mirror;
+
 /// The words of one rank for one join context; context c uses bank c & 1. Written by the owner only, except the event
 /// count. Zero bytes are a valid start: a head whose tag is not c says "running, no uses yet".
 struct alignas(64) Bank {
@@ -43,13 +45,16 @@ struct UseTag {
 /// All ranks' banks, and the watch over their lives.
 class Board {
   public:
-    Board(std::vector<Bank *> first_banks, Watch &watch) : banks_(std::move(first_banks)), watch_(watch) {}
+    Board(std::vector<Bank *> first_banks, Watch &watch, Mirror *mirror)
+        : banks_(std::move(first_banks)), watch_(watch), mirror_(mirror) {}
 
     int32_t rank() const { return watch_.rank(); }
     int32_t size() const { return watch_.size(); }
     /// Bank of rank k in context c. A rank's two banks lie one after the other.
     Bank &bank(int32_t k, uint64_t context) { return banks_[static_cast<size_t>(k)][context & 1]; }
     Watch &watch() { return watch_; }
+    /// Releases what this rank has written into its bank: one word, one store; then whoever sleeps on it is woken.
+    void publish(uint64_t context, Head head);
     /// Contexts of a group are numbered 1, 2, ... on all ranks.
     uint64_t next_context() { return ++contexts_; }
     bool joined(int32_t k, uint64_t context) {
@@ -69,6 +74,7 @@ class Board {
 
     std::vector<Bank *> banks_;
     Watch &watch_;
+    Mirror *mirror_; ///< none: every rank sees the banks
     uint64_t contexts_ = 0;
     std::mutex names_mutex_;
     std::vector<std::string> names_;

@@ -17,6 +17,13 @@ namespace ujoin {
 class SharedMemory;
 class Store;
 
+/// What is known of ranks before they meet.
+struct RanksAre {
+    int32_t size = 0;
+    bool threads = false;       ///< they meet inside this process
+    bool several_hosts = false; ///< or they may be; they have an exchange then
+};
+
 struct GroupConfig {
     std::string rendezvous = "env://";
     std::string backend = "auto";
@@ -140,6 +147,8 @@ class Group : public std::enable_shared_from_this<Group> {
     /// The armed context, if any, says what the operation belongs to.
     void tag(OpArgs &op);
 
+    RanksAre ranks_{};
+    std::string address_; ///< of this host, for ranks of others
     const os::LauncherPage launcher_ = os::LauncherPage::find();
     os::Health health_; ///< outlives the backend
     std::unique_ptr<Backend> backend_;

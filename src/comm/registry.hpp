@@ -2,6 +2,7 @@
 #pragma once
 #include "comm/backend.hpp"
 #include "comm/group.hpp"
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,19 +17,26 @@ struct AttachRequest {
     std::string meeting;    ///< names the place where the ranks of this group meet; the same on every rank
     std::string backend;    ///< as asked for ("auto" included); must be the same on every rank
     Deadline deadline = Deadline::never();
+
+    /// Where ranks may be on several hosts: everybody's text, by rank, for this rank's. Collective; each rank calls it
+    /// `exchanges` times.
+    std::function<std::vector<std::string>(const std::string &mine)> exchange{};
+    static constexpr int exchanges = 2;
+    std::string address{};            ///< of this host, for the ranks of others
+    int32_t *ranks_of_host = nullptr; ///< set to how many of them are on this one
 };
 
 struct BackendFactory {
     const char *name;
-    /// Why ranks of this kind cannot use it; "" = they can. `threads`: they meet inside this process.
-    std::string (*why_not)(int32_t size, bool threads);
+    /// Why ranks of this kind cannot use it; "" = they can.
+    std::string (*why_not)(const RanksAre &ranks);
     std::unique_ptr<Backend> (*attach)(const AttachRequest &request);
     const char *about; ///< for ujoin_backends
 };
 
 /// The one list, in order of preference; backends/builtin.cpp.
 const std::vector<BackendFactory> &backend_factories();
-const BackendFactory &choose_backend(const std::string &asked, int32_t size, bool threads);
+const BackendFactory &choose_backend(const std::string &asked, const RanksAre &ranks);
 /// One line per backend, as ujoin_backends gives it.
 std::string describe_backends();
 

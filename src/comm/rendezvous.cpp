@@ -3,7 +3,9 @@
 #include "base/random.hpp"
 #include "comm/group.hpp"
 #include "comm/registry.hpp"
+#include "io/socket.hpp"
 #include "store/store.hpp"
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -18,8 +20,9 @@ struct Place {
     int32_t rank = 0;
     int32_t size = 0;
     int32_t local_size = 0;
-    std::string meeting;
-    bool threads = false;
+    std::string meeting; ///< where the ranks of one host meet
+    std::string store;   ///< and where those of several do
+    RanksAre ranks;
 };
 
 /// The first of these variables that is set.
@@ -39,26 +42,21 @@ void rank_and_size_from_env(Place &place) {
     place.size = static_cast<int32_t>(*size);
     const auto local = first_number({Var::local_world_size, Var::ompi_local_size}, 1, *size);
     place.local_size = static_cast<int32_t>(local.value_or(*size));
-    if (place.local_size != place.size || env::text(Var::store))
-        fail(UJOIN_E_UNSUPPORTED, "the ranks are on several hosts (LOCAL_WORLD_SIZE is ", place.local_size, ", WORLD_SIZE ",
-             place.size, ", UJOIN_STORE is ", env::text(Var::store) ? "set" : "not set",
-             "); this version of ujoin joins the ranks of one host");
+    place.ranks.several_hosts = place.local_size != place.size || env::text(Var::store).has_value();
 }
 
-std::string env_meeting() {
+std::string master() {
     const auto address = env::text(Var::master_addr);
     const auto port = env::number(Var::master_port, 1, 65535);
-    return cat("env://", address.value_or("127.0.0.1"), ":", port.value_or(29500), "/", env::text(Var::run_id).value_or(""),
-               "/", env::text(Var::restart_count).value_or("0"));
+    return io::to_text({address.value_or("127.0.0.1"), static_cast<uint16_t>(port.value_or(29500))});
 }
+/// Tells apart jobs and attempts of one that meet at the same address.
+std::string attempt() { return cat(env::text(Var::run_id).value_or(""), "/", env::text(Var::restart_count).value_or("0")); }
 
-std::string tcp_meeting(const std::string &url) {
-    const size_t colon = url.rfind(':');
-    char *end = nullptr;
-    const long port = std::strtol(url.c_str() + colon + 1, &end, 10);
-    if (colon <= 6 || *end || port < 1 || port > 65535)
-        fail_invalid("rendezvous is \"", url, "\"; expected tcp://host:port");
-    return url;
+io::Address tcp_meeting(const std::string &url) {
+    const io::Address address = io::parse_address(std::string_view(url).substr(6));
+    if (address.port == 0) fail_invalid("rendezvous is \"", url, "\"; expected tcp://host:port");
+    return address;
 }
 
 std::string file_meeting(const std::string &url) {
@@ -75,7 +73,7 @@ std::string file_meeting(const std::string &url) {
 
 /// Ranks that come to a store agree there on a name that nobody else uses. Several groups in a row: every rank counts.
 std::string store_meeting(Store &store, const Place &place, const std::string &name, const Deadline &deadline) {
-    const std::string prefix = cat("ujoin/group/", name, "/");
+    const std::string prefix = cat("ujoin/group/", attempt(), "/", name, "/");
     const int64_t arrival = store.add(prefix + "arrivals", 1);
     const std::string key = cat(prefix, (arrival - 1) / place.size);
     if (place.rank == 0) store.set(key, "store://" + random_hex(16));
@@ -101,22 +99,88 @@ Place find_place(const GroupConfig &config, const Deadline &deadline) {
     const std::string &url = config.rendezvous;
     if (config.store) {
         place.meeting = store_meeting(*config.store, place, config.name, deadline);
+        place.store = config.store->url();
     } else if (url == "env://") {
-        place.meeting = env_meeting();
+        place.meeting = cat("env://", master(), "/", attempt());
+        place.store = cat("tcp://", env::text(Var::store).value_or(master()));
     } else if (url.starts_with("tcp://")) {
-        place.meeting = tcp_meeting(url);
+        place.meeting = place.store = url;
+        place.ranks.several_hosts = !io::is_loopback(tcp_meeting(url).host);
     } else if (url.starts_with("file://")) {
         place.meeting = file_meeting(url);
+        place.store = url;
     } else if (url.starts_with("local://")) {
         place.meeting = url;
-        place.threads = true;
+        place.store = cat("memory://", std::string_view(url).substr(8));
+        place.ranks.threads = true;
     } else {
         fail_invalid("rendezvous is \"", url, "\"; expected env://, tcp://host:port, file:///path or local://name");
     }
     if (place.meeting.size() + config.name.size() > 1000)
         fail_invalid("rendezvous and name have more than 1000 characters");
     place.meeting += cat("#", config.name);
+    place.ranks.size = place.size;
+    if (config.backend == "tcp" || config.backend == "hier") place.ranks.several_hosts = true; // as good as asked for
     return place;
+}
+
+/// The store of a group across hosts: the program's, the launcher's, or one that rank 0 holds where the ranks meet.
+std::shared_ptr<Store> open_store(const Place &place, const GroupConfig &config, const Deadline &deadline) {
+    if (config.store) return config.store;
+    Store::Options options;
+    options.secret = env::text(Var::secret).value_or("");
+    options.timeout_ms = deadline.left_ms(INT32_MAX);
+    const bool launchers = config.rendezvous == "env://" && env::text(Var::store);
+    options.listen = place.store.starts_with("tcp://") && place.rank == 0 && !launchers;
+    return Store::open(place.store, options);
+}
+
+/// Everybody's text through a store, under names that only this meeting has.
+std::vector<std::string> exchange_texts(Store &store, const std::string &prefix, const Place &place,
+                                        const std::string &mine, const Deadline &deadline) {
+    const auto key = [&](int32_t rank) { return cat(prefix, "/", rank); };
+    store.set(key(place.rank), mine);
+    std::vector<std::string> all;
+    std::vector<int32_t> missing;
+    for (int32_t k = 0; k < place.size; k++) {
+        std::optional<std::string> text = store.get(key(k), deadline);
+        if (!text) missing.push_back(k);
+        all.push_back(std::move(text).value_or(""));
+    }
+    if (!missing.empty())
+        throw Error(UJOIN_E_TIMEOUT,
+                    cat("ranks ", join_list(missing), " did not come to ", store.url(), " (this is rank ", place.rank, ")"))
+            .with_ranks(missing);
+    return all;
+}
+
+/// A store that rank 0 holds itself goes with this object: nobody may need it any more.
+void part_from_store(Store &store, const std::string &prefix, const Place &place) {
+    constexpr int64_t patience_ms = 10'000; // for ranks that have died since
+    const bool last = store.add(prefix + "/through", 1) == place.size;
+    if (last) store.set(prefix + "/all through", "");
+    if (place.rank == 0) store.get(prefix + "/all through", Deadline::in(patience_ms));
+}
+
+/// This host's address, for ranks of others: nothing but itself, unless the meeting or the program says otherwise.
+std::string own_address(const std::string &store_url) {
+    if (const auto interface = env::text(Var::interface)) return io::address_of_interface(*interface);
+    if (!store_url.starts_with("tcp://")) return "127.0.0.1";
+    return io::own_address_towards(io::parse_address(std::string_view(store_url).substr(6)));
+}
+
+/// The end of the server of an earlier meeting at the same address may have been met: then once more.
+std::string agree_on_meeting(std::shared_ptr<Store> &store, const Place &place, const GroupConfig &config,
+                             const Deadline &deadline) {
+    for (;;) {
+        try {
+            if (!store) store = open_store(place, config, deadline);
+            return store_meeting(*store, place, config.name, deadline);
+        } catch (const Error &error) {
+            if (error.code() != UJOIN_E_PEER_LOST || config.store || place.rank == 0 || deadline.passed()) throw;
+            store.reset();
+        }
+    }
 }
 
 /// What a rank says when a group is split.
@@ -139,21 +203,38 @@ std::shared_ptr<Group> Group::split(int32_t color, int32_t key, const GroupConfi
     std::vector<size_t> offsets(wishes.size() + 1);
     for (size_t k = 0; k < offsets.size(); k++) offsets[k] = k * sizeof(Wish);
     all_gather_parts(Memory(wishes.data(), offsets.back()), offsets.data(), deadline);
-    if (color < 0) return nullptr;
-    AttachRequest request;
-    for (int32_t k = 0; k < size_; k++) {
-        const Wish &other = wishes[static_cast<size_t>(k)];
-        if (other.color != color) continue;
-        request.size++;
-        if (std::pair(other.key, k) < std::pair<int64_t, int32_t>(key, rank_)) request.rank++;
+    if (color < 0) {
+        for (int i = 0; ranks_.several_hosts && i < AttachRequest::exchanges; i++) exchange("", deadline);
+        return nullptr;
     }
+    std::vector<std::pair<int64_t, size_t>> members; // key and rank here, in the order of the new ranks
+    for (size_t k = 0; k < wishes.size(); k++)
+        if (wishes[k].color == color) members.emplace_back(wishes[k].key, k);
+    std::sort(members.begin(), members.end());
+    AttachRequest request;
+    request.size = static_cast<int32_t>(members.size());
+    while (members[static_cast<size_t>(request.rank)].second != static_cast<size_t>(rank_)) request.rank++;
     request.host_ranks = host_ranks_;
     request.meeting = cat("split://", std::string_view(wishes[0].nonce, sizeof mine.nonce), "/", color, "#", config.name);
     request.backend = config.backend;
     request.deadline = deadline;
-    const bool threads = std::string_view(backend_name()) == "local";
-    const BackendFactory &factory = choose_backend(config.backend, request.size, threads);
-    return std::make_shared<Group>(factory.attach(request), request.rank, request.size, request.size, config, host_ranks_);
+    int32_t local_size = request.size;
+    request.ranks_of_host = &local_size;
+    RanksAre ranks = ranks_;
+    ranks.size = request.size;
+    request.address = address_;
+    request.exchange = [&](const std::string &text) { // through this group, whose every rank takes part
+        const std::vector<std::string> all = exchange(text, deadline);
+        std::vector<std::string> of_members;
+        for (const auto &member : members) of_members.push_back(all[member.second]);
+        return of_members;
+    };
+    const BackendFactory &factory = choose_backend(config.backend, ranks);
+    std::unique_ptr<Backend> backend = factory.attach(request);
+    auto group = std::make_shared<Group>(std::move(backend), request.rank, request.size, local_size, config, host_ranks_);
+    group->ranks_ = ranks;
+    group->address_ = address_;
+    return group;
 }
 
 std::shared_ptr<Group> Group::create(const GroupConfig &config) {
@@ -161,14 +242,30 @@ std::shared_ptr<Group> Group::create(const GroupConfig &config) {
         Deadline::in(duration_option(config.rendezvous_timeout_ms, default_rendezvous_ms, "rendezvous_timeout_ms"));
     duration_option(config.timeout_ms, 1, "timeout_ms"); // before anybody is met
     const Place place = find_place(config, deadline);
-    const BackendFactory &factory = choose_backend(config.backend, place.size, place.threads);
+    const BackendFactory &factory = choose_backend(config.backend, place.ranks);
     AttachRequest request;
     request.rank = place.rank;
-    request.size = request.host_ranks = place.size;
+    request.size = place.size;
+    request.host_ranks = place.local_size;
     request.meeting = place.meeting;
     request.backend = config.backend;
     request.deadline = deadline;
-    return std::make_shared<Group>(factory.attach(request), place.rank, place.size, place.local_size, config);
+    int32_t local_size = place.local_size;
+    request.ranks_of_host = &local_size;
+    std::shared_ptr<Store> store;
+    if (place.ranks.several_hosts) {
+        request.meeting = agree_on_meeting(store, place, config, deadline);
+        request.address = own_address(place.store);
+        request.exchange = [&, turn = 0](const std::string &mine) mutable {
+            return exchange_texts(*store, cat(request.meeting, "/", turn++), place, mine, deadline);
+        };
+    }
+    std::unique_ptr<Backend> backend = factory.attach(request);
+    if (store && !config.store) part_from_store(*store, request.meeting, place);
+    auto group = std::make_shared<Group>(std::move(backend), place.rank, place.size, local_size, config);
+    group->ranks_ = place.ranks;
+    group->address_ = request.address;
+    return group;
 }
 
 } // namespace ujoin

@@ -76,8 +76,16 @@ int64_t spin_time_ns(int32_t ranks) {
 SharedBackend::SharedBackend(Parts parts)
     : parts_(std::move(parts)),
       watch_(parts_.rank, fates_of(parts_.areas), std::move(parts_.pidfds), events_of(parts_.areas), parts_.spin_ns),
-      board_(banks_of(parts_.areas), watch_), inputs_(parts_.areas.size()), shifted_(parts_.areas.size()),
-      scales_(parts_.areas.size()) {}
+      board_(banks_of(parts_.areas), watch_, parts_.mirror.get()), inputs_(parts_.areas.size()),
+      shifted_(parts_.areas.size()), scales_(parts_.areas.size()) {
+    if (!parts_.mirror) return;
+    watch_.show_to(parts_.mirror.get());
+    parts_.mirror->start(watch_);
+}
+
+SharedBackend::~SharedBackend() {
+    if (parts_.mirror) parts_.mirror->stop();
+}
 
 void SharedBackend::abort(const std::string &reason, bool left) { watch_.mark(left ? Fate::left : Fate::failed, reason); }
 
@@ -319,6 +327,30 @@ void SharedBackend::publish(const OpArgs &op) {
     os::announce(own.event);
     if (op.program && !op.shadow) // joined ranks look for it while they watch this rank's bank
         for (Bank &bank : parts_.areas[static_cast<size_t>(parts_.rank)]->banks) os::announce(bank.event);
+    if (parts_.mirror) show(op);
+}
+
+/// The present step, to ranks that have a copy of this rank's area.
+void SharedBackend::show(const OpArgs &op) {
+    for (int32_t k = 0; k < size(); k++)
+        if (parts_.mirror->covers(k)) parts_.mirror->show_slot(k, step_, pieces_for(op, k));
+}
+
+/// What rank k reads of this rank's staging buffer in the present step.
+Mirror::Pieces SharedBackend::pieces_for(const OpArgs &op, int32_t rank) const {
+    const OpArgs::Cursor &at = op.cursor;
+    const bool reads = op.kind != OpKind::reduce || rank == op.root;
+    if (at.phase == 1) return {{{0, reads ? share(at.length, parts_.rank).second : 0}}};
+    if (op.empty) return {};
+    if (op.step) return step_shown(op, rank);
+    if (moves_parts(op.kind)) return parts_shown(op, rank);
+    if (staged_bytes(op, parts_.rank) <= Slot::inline_bytes || (reduces(op.kind) && !own_contributes(op))) return {};
+    if (op.kind == OpKind::reduce_scatter) return {{{at.length * static_cast<size_t>(rank), part_piece_bytes(op, rank)}}};
+    if (two_phases(op)) {
+        const auto [begin, length] = share(at.length, rank);
+        return {{{begin, length}}};
+    }
+    return {{{0, reads ? staged_bytes(op, parts_.rank) : 0}}};
 }
 
 /// In the first step of an operation: do all ranks mean the same one, and what did they say of the use?

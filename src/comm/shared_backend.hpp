@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "comm/backend.hpp"
+#include "comm/mirror.hpp"
 #include "comm/shared_area.hpp"
 #include <functional>
 #include <memory>
@@ -29,8 +30,12 @@ class SharedBackend final : public Backend {
         int64_t spin_ns = 0;
         /// Backend::pass; none: ranks are threads, which share descriptors.
         std::function<std::vector<os::Fd>(const os::Fd &own, const Deadline &deadline)> pass{};
+        std::unique_ptr<Mirror> mirror{}; ///< for ranks whose areas are copies; none: all see each other's
     };
     explicit SharedBackend(Parts parts);
+    ~SharedBackend() override;
+    SharedBackend(const SharedBackend &) = delete;
+    SharedBackend &operator=(const SharedBackend &) = delete;
 
     const char *name() const override { return parts_.name; }
     bool advance(OpArgs &op) override;
@@ -52,6 +57,8 @@ class SharedBackend final : public Backend {
     void begin_step(OpArgs &op);
     void end_step(OpArgs &op);
     void publish(const OpArgs &op);
+    void show(const OpArgs &op);
+    Mirror::Pieces pieces_for(const OpArgs &op, int32_t rank) const;
     void compare(OpArgs &op);
     std::string use_of(int32_t rank, const Slot &slot);
     [[noreturn]] void report_mismatch(const OpArgs &op, int32_t other);
@@ -82,6 +89,7 @@ class SharedBackend final : public Backend {
     Part part_for(const OpArgs &op, int32_t rank) const;
     Part part_from(const OpArgs &op, int32_t rank) const;
     size_t part_piece(const OpArgs &op) const;
+    Mirror::Pieces parts_shown(const OpArgs &op, int32_t rank) const;
     bool more_parts(const OpArgs &op) const;
     void stage_parts(const OpArgs &op);
     void take_parts(const OpArgs &op);
@@ -102,6 +110,9 @@ class SharedBackend final : public Backend {
 
     // An owner's step (shared_step.cpp).
     size_t step_elements(const OwnerStep &step) const;
+    size_t slot_bytes() const { return parts_.chunk / parts_.areas.size() / 64 * 64; }
+    size_t gradient_place(int32_t from, int32_t owner) const;
+    Mirror::Pieces step_shown(const OpArgs &op, int32_t rank) const;
     char *gradient_slot(int32_t from, int32_t owner);
     char *value_slot(int32_t owner, uint64_t step);
     void stage_gradients(const OpArgs &op);

@@ -50,10 +50,13 @@ bool SharedBackend::post(Message &message) {
     bool moved = false;
     while (message.pieces < pieces && posted - taken < pieces_in_flight) {
         const size_t offset = message.pieces++ * message_piece();
-        copy_out_of(message.memory, offset, mail_piece(parts_.rank, ++posted),
-                    std::min(message_piece(), message.memory.bytes() - offset));
+        const size_t bytes = std::min(message_piece(), message.memory.bytes() - offset);
+        copy_out_of(message.memory, offset, mail_piece(parts_.rank, ++posted), bytes);
         own.posted.store(posted << Mail::rank_bits | static_cast<uint64_t>(message.peer), std::memory_order_release);
         os::announce(mail(message.peer).event);
+        if (parts_.mirror && parts_.mirror->covers(message.peer))
+            parts_.mirror->show_mail(message.peer, step_ + 1, {posted % pieces_in_flight * message_piece(), bytes},
+                                     posted - message.pieces);
         moved = true;
     }
     message.done = message.pieces == pieces && taken == posted;
@@ -68,7 +71,7 @@ bool SharedBackend::take(Message &message) {
     while (!message.done) {
         const uint64_t posted = from.posted.load(std::memory_order_acquire);
         const uint64_t taken = from.taken.load(std::memory_order_relaxed);
-        if (receiver_of(posted) != parts_.rank || sequence_of(posted) == taken) break;
+        if (receiver_of(posted) != parts_.rank || sequence_of(posted) <= taken) break;
         if (message.pieces == 0 && (from.count != message.count || from.dtype != message.dtype)) {
             Message theirs = message;
             theirs.outgoing = true;
@@ -84,6 +87,7 @@ bool SharedBackend::take(Message &message) {
                   std::min(message_piece(), message.memory.bytes() - offset));
         from.taken.store(taken + 1, std::memory_order_release);
         os::announce(from.event);
+        if (parts_.mirror && parts_.mirror->covers(message.peer)) parts_.mirror->show_taken(message.peer, taken + 1);
         message.done = message.pieces == pieces;
         moved = true;
     }
@@ -117,7 +121,7 @@ bool SharedBackend::can_move(const OpArgs &op) {
         } else {
             const Mail &from = mail(message.peer);
             const uint64_t posted = from.posted.load(std::memory_order_acquire);
-            if (receiver_of(posted) == parts_.rank && sequence_of(posted) != from.taken.load(std::memory_order_relaxed))
+            if (receiver_of(posted) == parts_.rank && sequence_of(posted) > from.taken.load(std::memory_order_relaxed))
                 return true;
         }
     }

@@ -65,6 +65,16 @@ void SharedBackend::stage_parts(const OpArgs &op) {
     }
 }
 
+/// The size of the rank's part, which it compares in any case, and a piece of it.
+Mirror::Pieces SharedBackend::parts_shown(const OpArgs &op, int32_t rank) const {
+    const auto k = static_cast<size_t>(rank);
+    const OpArgs::Cursor &at = op.cursor;
+    const size_t bytes = part_for(op, rank).bytes;
+    const size_t place = op.kind == OpKind::gather ? 0 : k * at.length;
+    return {{{k * sizeof(uint64_t), sizeof(uint64_t)},
+             {head_bytes(parts_.areas.size()) + place, bytes > at.offset ? std::min(at.length, bytes - at.offset) : 0}}};
+}
+
 void SharedBackend::take_parts(const OpArgs &op) {
     const OpArgs::Cursor &at = op.cursor;
     for (int32_t k = 0; k < size(); k++) {

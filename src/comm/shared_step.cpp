@@ -20,18 +20,28 @@ constexpr size_t block_bytes = size_t{64} << 10;
 
 /// Of a chunk. A staging buffer has a slot for each other rank's gradients and one for values.
 size_t SharedBackend::step_elements(const OwnerStep &step) const {
-    return std::max<size_t>(1, parts_.chunk / parts_.areas.size() / 64 * 64 / step.element_bytes());
+    return std::max<size_t>(1, slot_bytes() / step.element_bytes());
 }
-/// Where rank `from` shows its gradients of elements of `owner` in the present step.
+/// Where rank `from` shows its gradients of elements of `owner`, in its staging buffer.
+size_t SharedBackend::gradient_place(int32_t from, int32_t owner) const {
+    return static_cast<size_t>(owner < from ? owner : owner - 1) * slot_bytes();
+}
 char *SharedBackend::gradient_slot(int32_t from, int32_t owner) {
-    const auto place = static_cast<size_t>(owner < from ? owner : owner - 1);
-    return parts_.areas[static_cast<size_t>(from)]->staging(step_, parts_.chunk) +
-           place * (parts_.chunk / parts_.areas.size() / 64 * 64);
+    return parts_.areas[static_cast<size_t>(from)]->staging(step_, parts_.chunk) + gradient_place(from, owner);
 }
 char *SharedBackend::value_slot(int32_t owner, uint64_t step) {
-    const size_t ranks = parts_.areas.size();
-    return parts_.areas[static_cast<size_t>(owner)]->staging(step, parts_.chunk) +
-           (ranks - 1) * (parts_.chunk / ranks / 64 * 64);
+    return parts_.areas[static_cast<size_t>(owner)]->staging(step, parts_.chunk) + (parts_.areas.size() - 1) * slot_bytes();
+}
+
+/// Its gradients of the owner's chunk, and its values of the chunk before.
+Mirror::Pieces SharedBackend::step_shown(const OpArgs &op, int32_t rank) const {
+    const OwnerStep &step = *op.step;
+    if (step.direct()) return {};
+    const size_t bytes = step_elements(step) * step.element_bytes();
+    Mirror::Pieces pieces;
+    if (own_contributes(op) && op.cursor.offset < step.longest()) pieces[0] = {gradient_place(parts_.rank, rank), bytes};
+    if (step.shares() && op.cursor.offset != 0) pieces[1] = {(parts_.areas.size() - 1) * slot_bytes(), bytes};
+    return pieces;
 }
 
 void SharedBackend::stage_gradients(const OpArgs &op) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/watch.hpp"
+#include "comm/mirror.hpp"
 #include "os/interrupt.hpp"
 #include <algorithm>
 #include <cstring>
@@ -116,17 +117,20 @@ bool Watch::aborted(int32_t rank, Fate seen) const {
     return seen == Fate::failed && (line(rank).code == UJOIN_E_ABORTED || line(rank).code == UJOIN_E_CALLBACK);
 }
 
-/// The error about the first cause behind a blamed rank. A cause was marked before those who name it, so this ends.
+/// The error about the first cause behind a blamed rank. A cause was marked before those who name it, so this ends. The copy
+/// of a cause may not have its mark yet: who names it then speaks for it.
 Error Watch::cause_of(int32_t blamed, const std::string &what) const {
     int32_t r = blamed;
-    while (fate(r) == Fate::failed && line(r).cause >= 0 && line(r).cause < size() && line(r).cause != rank_)
+    while (fate(r) == Fate::failed && line(r).cause >= 0 && line(r).cause < size() && line(r).cause != rank_ &&
+           fate(line(r).cause) != Fate::none)
         r = line(r).cause;
     const std::string waiting = cat("rank ", rank_, " was waiting for ", what);
     ujoin_status code = UJOIN_E_PEER_LOST;
     std::string text;
     switch (fate(r)) {
     case Fate::lost:
-        text = cat("rank ", r, " (pid ", line(r).pid, ") died while ", waiting);
+        text = cat("rank ", r, " (pid ", line(r).pid, ") ",
+                   line(r).reason_length.load(std::memory_order_acquire) == 0 ? "died" : reason(r), " while ", waiting);
         break;
     case Fate::left:
         text = cat("rank ", r, " left the group while ", waiting);
@@ -135,7 +139,8 @@ Error Watch::cause_of(int32_t blamed, const std::string &what) const {
         code = line(r).code == UJOIN_E_MISMATCH || line(r).code == UJOIN_E_PEER_LOST ? line(r).code : UJOIN_E_ABORTED;
         text = cat("rank ", r, " gave up: ", reason(r), " (", waiting, ")");
     }
-    return Error(code, text).with_ranks({r});
+    const bool named = fate(r) == Fate::failed && line(r).cause >= 0 && line(r).cause < size() && line(r).cause != rank_;
+    return Error(code, text).with_ranks({named ? line(r).cause : r});
 }
 
 void Watch::check_own() {
@@ -163,6 +168,7 @@ void Watch::mark(Fate fate, const std::string &reason, ujoin_status code, int32_
         mine.reason_length.store(static_cast<uint32_t>(length), std::memory_order_release);
         uint32_t none = 0;
         mine.fate.compare_exchange_strong(none, static_cast<uint32_t>(fate), std::memory_order_seq_cst);
+        if (mirror_) mirror_->show_fate();
     }
     alarm(); // also with an older mark: what the caller gives up may be another wait
 }
@@ -173,7 +179,7 @@ std::string Watch::reason(int32_t rank) const {
     return length == 0 ? "no reason was given" : std::string(theirs.reason, length);
 }
 
-void Watch::alarm() {
+void Watch::alarm() noexcept {
     for (os::EventCount *event : events_) os::announce(*event);
 }
 

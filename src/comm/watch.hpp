@@ -14,6 +14,8 @@
 
 namespace ujoin {
 
+class Mirror;
+
 /// Spin time where the processor may be wanted by a thread of the same rank.
 inline constexpr int64_t brief_spin_ns = 2000;
 
@@ -43,6 +45,17 @@ class Watch {
     /// sleep on.
     Watch(int32_t rank, std::vector<FateLine *> fates, std::vector<os::Fd> pidfds, std::vector<os::EventCount *> events,
           int64_t spin_ns);
+
+    /// Marks are shown there too.
+    void show_to(Mirror *mirror) { mirror_ = mirror; }
+    /// No more comes from this rank; from any thread. Why, if it need not be the end of its process, is in its mark's text.
+    void lose(int32_t rank) noexcept {
+        dead_[static_cast<size_t>(rank)].store(true, std::memory_order_release);
+        alarm();
+    }
+
+    /// Wakes everybody who waits: a mark has come.
+    void alarm() noexcept;
 
     /// Tells the launcher from now on whom it waits for.
     void tell(os::Health &health) { health_ = &health; }
@@ -121,7 +134,6 @@ class Watch {
     Error cause_of(int32_t blamed, const std::string &what) const;
     FateLine &line(int32_t rank) const { return *fates_[static_cast<size_t>(rank)]; }
     std::string reason(int32_t rank) const;
-    void alarm();
 
     int32_t rank_;
     std::vector<FateLine *> fates_;
@@ -129,7 +141,8 @@ class Watch {
     std::vector<os::EventCount *> events_;
     int64_t spin_ns_;
     os::Health *health_ = nullptr;
-    std::unique_ptr<std::atomic<bool>[]> dead_; ///< the pidfd has fired; this rank's own view
+    Mirror *mirror_ = nullptr;
+    std::unique_ptr<std::atomic<bool>[]> dead_; ///< the pidfd has fired, or the connection has ended; this rank's own view
     std::atomic<int64_t> polled_ns_{0};
     std::mutex mark_mutex_;
 };

@@ -2,9 +2,11 @@
 #include "io/socket.hpp"
 #include "base/error.hpp"
 #include "os/ready.hpp"
+#include <arpa/inet.h>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <ifaddrs.h>
 #include <memory>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -39,6 +41,12 @@ uint16_t local_port(int fd) {
     if (getsockname(fd, reinterpret_cast<sockaddr *>(&name), &size) != 0) return 0;
     if (name.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6 *>(&name)->sin6_port);
     return ntohs(reinterpret_cast<const sockaddr_in *>(&name)->sin_port);
+}
+
+std::string numeric_host(const sockaddr *name, socklen_t size) {
+    char text[NI_MAXHOST] = {};
+    if (getnameinfo(name, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "127.0.0.1";
+    return text;
 }
 
 /// Connecting again and again to a free port of one's own host can meet itself: a port of that range may be picked as the
@@ -135,6 +143,56 @@ os::Fd connect_tcp(const Address &address, const Deadline &deadline, int stop_fd
         if (error_number == ECANCELED) break;
     }
     return {};
+}
+
+os::Fd accept_tcp(const os::Fd &listener) {
+    os::Fd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd) keep_alive(fd.get());
+    return fd;
+}
+
+std::string own_address_towards(const Address &address) {
+    int error_number = EHOSTUNREACH;
+    const AddressList list = resolve(address, 0);
+    for (const addrinfo *to = list.get(); to; to = to->ai_next) {
+        const os::Fd fd(socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)); // says nothing to anybody
+        sockaddr_storage name{};
+        socklen_t size = sizeof name;
+        if (fd && connect(fd.get(), to->ai_addr, to->ai_addrlen) == 0 &&
+            getsockname(fd.get(), reinterpret_cast<sockaddr *>(&name), &size) == 0)
+            return numeric_host(reinterpret_cast<const sockaddr *>(&name), size);
+        error_number = errno;
+    }
+    fail_errno(error_number, cat("there is no way to ", to_text(address)));
+}
+
+std::string address_of_interface(const std::string &name) {
+    ifaddrs *list = nullptr;
+    if (getifaddrs(&list) != 0) fail_errno(errno, "cannot read this host's network interfaces");
+    const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+    std::string v6;
+    bool there = false;
+    for (const ifaddrs *item = list; item; item = item->ifa_next) {
+        if (name != item->ifa_name) continue;
+        there = true;
+        if (!item->ifa_addr) continue;
+        if (item->ifa_addr->sa_family == AF_INET) return numeric_host(item->ifa_addr, sizeof(sockaddr_in));
+        const bool wide = item->ifa_addr->sa_family == AF_INET6 &&
+                          !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6 *>(item->ifa_addr)->sin6_addr);
+        if (wide && v6.empty()) v6 = numeric_host(item->ifa_addr, sizeof(sockaddr_in6));
+    }
+    if (v6.empty())
+        fail_invalid("UJOIN_IFNAME is \"", name,
+                     there ? "\", which has no address" : "\"; there is no such network interface");
+    return v6;
+}
+
+bool is_loopback(const std::string &host) {
+    in6_addr v6{};
+    if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+    in_addr v4{};
+    if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+    return host == "localhost";
 }
 
 Moved send_all(int fd, std::string_view bytes, const Deadline &deadline, int stop_fd, int &error_number) {

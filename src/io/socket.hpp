@@ -25,6 +25,16 @@ os::Fd listen_tcp(Address &address);
 /// nobody answered, and `error_number` says how the last address failed. UJOIN_E_SYSTEM: there is no such host.
 os::Fd connect_tcp(const Address &address, const Deadline &deadline, int stop_fd, int &error_number);
 
+/// A connection to a listening socket, or none; non-blocking, as connect_tcp gives one.
+os::Fd accept_tcp(const os::Fd &listener);
+
+/// The address of this host from which packets go there. UJOIN_E_SYSTEM: there is no way to it.
+std::string own_address_towards(const Address &address);
+/// An address of a network interface, IPv4 before IPv6. UJOIN_E_INVALID: there is no such interface, or it has no address.
+std::string address_of_interface(const std::string &name);
+/// Whether the host's name or address means this machine alone.
+bool is_loopback(const std::string &host);
+
 /// Both move all bytes or say why not; `broken` = the other side has closed, error_number 0 = in good order.
 enum class Moved { all, late, stopped, broken };
 Moved send_all(int fd, std::string_view bytes, const Deadline &deadline, int stop_fd, int &error_number);

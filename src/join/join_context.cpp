@@ -157,11 +157,8 @@ Head JoinContext::head(int32_t k) const {
     return seen;
 }
 
-/// One word, one store; then whoever sleeps on it is woken.
 void JoinContext::publish(uint64_t pos, bool joined) {
-    Bank &mine = bank(rank_);
-    mine.head.store(Head::make(number_, pos, joined, frozen_stop_).word, std::memory_order_release);
-    os::announce(mine.event);
+    board_.publish(number_, Head::make(number_, pos, joined, frozen_stop_));
 }
 
 uint64_t JoinContext::uses(int32_t k, const Head &seen) const {

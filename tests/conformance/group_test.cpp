@@ -29,7 +29,8 @@ class GroupOps : public testing::TestWithParam<Where> {
 INSTANTIATE_TEST_SUITE_P(Backends, GroupOps,
                          testing::Values(Where{"self", 1}, Where{"local", 1}, Where{"local", 2}, Where{"local", 3},
                                          Where{"local", 5}, Where{"shm", 1}, Where{"shm", 2}, Where{"shm", 3},
-                                         Where{"shm", 4}),
+                                         Where{"shm", 4}, Where{"tcp", 1}, Where{"tcp", 2}, Where{"tcp", 3},
+                                         Where{"tcp", 4}, Where{"hier", 4}),
                          [](const auto &of) {
                              return std::string(of.param.backend) + "_" + std::to_string(of.param.size);
                          });

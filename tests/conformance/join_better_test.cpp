@@ -15,7 +15,7 @@ class JoinBetter : public testing::TestWithParam<const char *> {
   protected:
     void on_ranks(int size, const std::function<void(Group &)> &body) { with_groups(GetParam(), size, body); }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, JoinBetter, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, JoinBetter, testing::Values("local", "shm", "tcp", "hier"),
                          [](const auto &of) { return std::string(of.param); });
 
 uint64_t head_word(Group &g, uint64_t context) { return g.board().bank(g.rank(), context).head.load(); }
@@ -394,8 +394,8 @@ TEST_P(JoinBetter, a_wait_for_others_progress_has_no_deadline) {
         list[0]->send_last = true;
         const auto context = context_over(list);
         context->start();
-        if (g.rank() == 1) { // validates "for an hour": until the other has slept for several of its slices
-            while (g.board().bank(1, 1).event.sleepers.load() == 0) std::this_thread::yield();
+        if (g.rank() == 1) { // validates "for an hour": while the other waits for several of its slices
+            while (!g.board().joined(0, 1)) std::this_thread::yield();
             const int64_t end = now_ms() + 3 * stray_check_ms;
             while (now_ms() < end) std::this_thread::yield();
             list[0]->use();

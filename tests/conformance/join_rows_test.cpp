@@ -14,7 +14,7 @@ class JoinRows : public testing::TestWithParam<const char *> {
   protected:
     void on_ranks(int size, const std::function<void(Group &)> &body) { with_groups(GetParam(), size, body); }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, JoinRows, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, JoinRows, testing::Values("local", "shm", "tcp", "hier"),
                          [](const auto &of) { return std::string(of.param); });
 
 /// Rank r has 3 + r inputs: its total with k all-reduces per joinable and use.

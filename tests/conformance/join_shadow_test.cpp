@@ -17,7 +17,7 @@ class JoinShadow : public testing::TestWithParam<const char *> {
         with_groups(GetParam(), size, body, [](GroupConfig &config) { config.shadow_collectives = true; });
     }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, JoinShadow, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, JoinShadow, testing::Values("local", "shm", "tcp", "hier"),
                          [](const auto &of) { return std::string(of.param); });
 
 template <class Number> constexpr ujoin_dtype dtype_of = UJOIN_F64;

@@ -216,7 +216,7 @@ TEST_P(ZeroElementsRules, both_partitions_give_the_same_bits_on_any_number_of_ra
 }
 
 class ZeroElements : public testing::TestWithParam<const char *> {};
-INSTANTIATE_TEST_SUITE_P(Backends, ZeroElements, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, ZeroElements, testing::Values("local", "shm", "tcp", "hier"),
                          [](const auto &of) { return std::string(of.param); });
 
 /// Norms of sums that are rounded often.

@@ -12,7 +12,7 @@ class ZeroFusedErrors : public testing::TestWithParam<const char *> {
   protected:
     void on_ranks(const std::function<void(ujoin_group *, int)> &body) { harness::on_ranks(GetParam(), 2, body); }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, ZeroFusedErrors, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, ZeroFusedErrors, testing::Values("local", "shm", "tcp", "hier"),
                          [](const auto &of) { return std::string(of.param); });
 
 void expect_refused(ujoin_status status, ujoin_status expected, const std::string &part) {

@@ -19,7 +19,7 @@ class ZeroGroup : public testing::TestWithParam<const char *> {
         harness::on_ranks(GetParam(), size, body);
     }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, ZeroGroup, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, ZeroGroup, testing::Values("local", "shm", "tcp", "hier"),
                          [](const auto &of) { return std::string(of.param); });
 
 void expect_error(ujoin_status got, ujoin_status expected, const std::vector<std::string> &text) {

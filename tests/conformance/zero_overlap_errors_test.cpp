@@ -12,7 +12,7 @@ class ZeroOverlapErrors : public testing::TestWithParam<const char *> {
   protected:
     void on_ranks(const std::function<void(ujoin_group *, int)> &body) { harness::on_ranks(GetParam(), 2, body); }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, ZeroOverlapErrors, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, ZeroOverlapErrors, testing::Values("local", "shm", "tcp", "hier"),
                          [](const auto &of) { return std::string(of.param); });
 
 TEST_P(ZeroOverlapErrors, O_13_a_step_of_the_programs_own_is_refused) {

@@ -17,7 +17,8 @@ class ZeroOverlap : public TestOfRanks {
     }
 };
 INSTANTIATE_TEST_SUITE_P(Backends, ZeroOverlap,
-                         testing::Values(Where{"self", 1}, Where{"local", 2}, Where{"local", 3}, Where{"shm", 2}),
+                         testing::Values(Where{"self", 1}, Where{"local", 2}, Where{"local", 3}, Where{"shm", 2},
+                                         Where{"tcp", 2}, Where{"hier", 3}),
                          where_name);
 
 /// Graph, gradients, partition.

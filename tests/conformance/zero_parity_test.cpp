@@ -17,7 +17,7 @@ class ZeroParity : public testing::TestWithParam<const char *> {
         harness::on_ranks(GetParam(), size, body);
     }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, ZeroParity, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, ZeroParity, testing::Values("local", "shm", "tcp", "hier"),
                          [](const auto &of) { return std::string(of.param); });
 
 /// A group of this rank alone.

@@ -15,7 +15,8 @@ namespace {
 
 class ZeroReleased : public TestOfRanks {};
 INSTANTIATE_TEST_SUITE_P(Backends, ZeroReleased,
-                         testing::Values(Where{"self", 1}, Where{"local", 2}, Where{"local", 3}, Where{"shm", 2}),
+                         testing::Values(Where{"self", 1}, Where{"local", 2}, Where{"local", 3}, Where{"shm", 2},
+                                         Where{"tcp", 2}, Where{"hier", 3}),
                          where_name);
 
 TEST_P(ZeroReleased, every_kind_of_iteration_has_the_bits_of_a_step_apart) {

@@ -13,7 +13,8 @@ namespace {
 
 class ZeroStep : public TestOfRanks {};
 INSTANTIATE_TEST_SUITE_P(Backends, ZeroStep,
-                         testing::Values(Where{"self", 1}, Where{"local", 2}, Where{"local", 3}, Where{"shm", 2}),
+                         testing::Values(Where{"self", 1}, Where{"local", 2}, Where{"local", 3}, Where{"shm", 2},
+                                         Where{"tcp", 2}, Where{"hier", 3}),
                          where_name);
 
 void expect_error(ujoin_status got, ujoin_status expected, const std::vector<std::string> &text) {

@@ -26,7 +26,7 @@ class GroupFaults : public testing::TestWithParam<const char *> {
   protected:
     void on_ranks(int size, const std::function<void(Group &)> &body) { harness::with_groups(GetParam(), size, body); }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, GroupFaults, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, GroupFaults, testing::Values("local", "shm", "tcp", "hier"),
                          [](const auto &of) { return std::string(of.param); });
 
 TEST_P(GroupFaults, different_operations_are_a_mismatch_on_every_rank) {

@@ -15,7 +15,7 @@ class JoinFaults : public testing::TestWithParam<const char *> {
   protected:
     void on_ranks(int size, const std::function<void(Group &)> &body) { with_groups(GetParam(), size, body); }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, JoinFaults, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, JoinFaults, testing::Values("local", "shm", "tcp", "hier"),
                          [](const auto &of) { return std::string(of.param); });
 
 void die() {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "comm/group.hpp"
-#include "harness/ranks.hpp"
+#include "harness/meet.hpp"
 #include <gtest/gtest.h>
 #include <string>
 
 namespace harness {
 
-/// Runs body(group) on `size` ranks of a backend: "self" and "local" as threads, "shm" as processes. A new backend that is
-/// named here runs every test that is written so. `adjust` changes what the groups are made with.
+/// Runs body(group) on `size` ranks of a backend. `adjust` changes what the groups are made with.
 inline void with_groups(const std::string &backend, int size, const std::function<void(ujoin::Group &)> &body,
                         const std::function<void(ujoin::GroupConfig &)> &adjust = {}) {
     const std::string name = unique("group");
-    const auto one = [&](int rank) {
+    const Meet meet(backend, name);
+    meet.run(size, [&](int rank) {
         ujoin::GroupConfig config;
-        config.rendezvous = backend == "local" ? "local://" + name : "tcp://127.0.0.1:29500";
+        config.rendezvous = meet.url();
         config.backend = backend;
         config.name = name;
         config.rank = rank;
@@ -23,11 +23,7 @@ inline void with_groups(const std::string &backend, int size, const std::functio
         if (adjust) adjust(config);
         const std::shared_ptr<ujoin::Group> group = ujoin::Group::create(config);
         body(*group);
-    };
-    if (backend == "shm")
-        run_processes(size, one);
-    else
-        run_threads(size, one);
+    });
 }
 
 } // namespace harness

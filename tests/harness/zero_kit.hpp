@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What tests of the sharded optimizer share: ranks of a backend with groups of the C API, and parameters in plain memory.
-#include "harness/ranks.hpp"
+#include "harness/meet.hpp"
 #include "ujoin.h"
 #include <functional>
 #include <gtest/gtest.h>
@@ -19,15 +19,15 @@ inline ujoin_status ok(ujoin_status status) {
     return status;
 }
 
-/// Ranks as threads ("self", "local") or processes ("shm"); each has a group.
+/// Ranks of a backend; each has a group.
 inline void on_ranks(const std::string &backend, int size, const std::function<void(ujoin_group *group, int rank)> &body,
                      const std::function<void(ujoin_group_options &)> &adjust = {}) {
     const std::string name = unique("zero");
-    const std::string url = backend == "local" ? "local://" + name : "tcp://127.0.0.1:29500";
-    const auto one = [&](int rank) {
+    const Meet meet(backend, name);
+    meet.run(size, [&](int rank) {
         ujoin_group_options options{};
         options.size = sizeof options;
-        options.rendezvous = url.c_str();
+        options.rendezvous = meet.url().c_str();
         options.backend = backend.c_str();
         options.name = name.c_str();
         options.rank = rank;
@@ -40,12 +40,7 @@ inline void on_ranks(const std::string &backend, int size, const std::function<v
             ~Owner() { ujoin_group_destroy(group); }
         } owner{group};
         body(group, rank);
-    };
-    if (backend == "shm") {
-        run_processes(size, one);
-    } else {
-        run_threads(size, one);
-    }
+    });
 }
 
 /// A backend and a number of ranks: the parameter of a test.

@@ -16,7 +16,7 @@ ALLOWED = {
     "os": ["base"],
     "io": ["os", "base"],
     "store": ["io", "os", "base"],
-    "comm": ["store", "os", "base"],
+    "comm": ["store", "io/socket.hpp", "os", "base"],
     "backends": ["comm", "store", "io", "os", "base"],
     "optim": ["base"],
     "pctx": ["io", "os", "base"],

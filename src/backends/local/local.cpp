@@ -95,7 +95,7 @@ std::shared_ptr<Job> meet(const AttachRequest &request) {
     return job;
 }
 
-std::string why_not(int32_t /*size*/, bool threads) { return threads ? "" : "it needs the rendezvous local://name"; }
+std::string why_not(const RanksAre &ranks) { return ranks.threads ? "" : "it needs the rendezvous local://name"; }
 
 std::unique_ptr<Backend> attach(const AttachRequest &request) {
     const std::shared_ptr<Job> job = meet(request);

@@ -6,7 +6,7 @@
 namespace ujoin {
 namespace {
 
-std::string why_not(int32_t size, bool /*threads*/) { return size == 1 ? "" : "it is for one rank"; }
+std::string why_not(const RanksAre &ranks) { return ranks.size == 1 ? "" : "it is for one rank"; }
 
 std::unique_ptr<Backend> attach(const AttachRequest & /*request*/) {
     const std::shared_ptr<void> memory(::operator new (RankArea::bytes(default_chunk), std::align_val_t{64}),

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/builtin.hpp"
-#include "backends/shm/meeting.hpp"
+#include "comm/meeting.hpp"
 #include "comm/shared_backend.hpp"
-#include "os/process.hpp"
 #include "os/shared_memory.hpp"
 #include <cerrno>
 #include <new>
@@ -11,15 +10,10 @@
 namespace ujoin {
 namespace {
 
-std::string why_not(int32_t size, bool threads) {
-    if (threads) return "ranks are threads of one process";
-    return size > 1024 ? "it is for at most 1024 ranks" : "";
-}
-
-os::Fd own_pidfd() {
-    os::Fd fd(os::open_pidfd(getpid()));
-    if (!fd) throw Error(UJOIN_E_UNSUPPORTED, cat("this kernel has no pidfds: ", errno_text(errno))).with_errno(errno);
-    return fd;
+std::string why_not(const RanksAre &ranks) {
+    if (ranks.threads) return "ranks are threads of one process";
+    if (ranks.several_hosts) return "the ranks may be on several hosts";
+    return ranks.size > 1024 ? "it is for at most 1024 ranks" : "";
 }
 
 std::unique_ptr<Backend> attach(const AttachRequest &request) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/shm/meeting.hpp"
+#include "comm/meeting.hpp"
 #include "base/checksum.hpp"
+#include "os/process.hpp"
 #include "os/ready.hpp"
+#include <cerrno>
 #include <cstring>
 #include <poll.h>
 #include <sys/socket.h>
@@ -31,6 +33,12 @@ Error unpack(const std::string &bytes) {
 }
 
 } // namespace
+
+os::Fd own_pidfd() {
+    os::Fd fd(os::open_pidfd(getpid()));
+    if (!fd) throw Error(UJOIN_E_UNSUPPORTED, cat("this kernel has no pidfds: ", errno_text(errno))).with_errno(errno);
+    return fd;
+}
 
 std::string Meeting::address() const {
     Checksum name;

@@ -5,6 +5,9 @@
 
 namespace ujoin {
 
+/// UJOIN_E_UNSUPPORTED: the kernel has none.
+os::Fd own_pidfd();
+
 /// What a rank of a host gets of another: its memory and its life.
 struct Peer {
     os::Fd memory;
