@@ -64,9 +64,10 @@ ujoin_status ujoin_group_get_info(const ujoin_group *group, ujoin_group_info *ou
         const Group &of = *api::use(group, "group");
         ujoin_group_info info{};
         info.backend = of.backend_name();
-        info.rank = info.local_rank = of.rank(); // one host
+        info.rank = of.rank();
+        info.local_rank = of.here().rank;
         info.world_size = of.size();
-        info.local_size = of.local_size();
+        info.local_size = of.here().size;
         info.progress = of.has_progress() ? 1 : 0;
         info.threads = of.threads();
         api::write_struct(out, info, "out");

@@ -30,12 +30,11 @@ int thread_count(int32_t option, int processors, int32_t local_size) {
 
 } // namespace
 
-Group::Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, const GroupConfig &config,
+Group::Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, HostPlace here, const GroupConfig &config,
              int32_t host_ranks)
     : health_(launcher_.health_lines(), rank, size, config.name), backend_(std::move(backend)), rank_(rank), size_(size),
-      local_size_(local_size), host_ranks_(host_ranks ? host_ranks : local_size),
-      shadow_collectives_(config.shadow_collectives), processors_(os::processor_count()),
-      progress_allowed_(progress_allowed(processors_, host_ranks_)),
+      here_(here), host_ranks_(host_ranks ? host_ranks : here.size), shadow_collectives_(config.shadow_collectives),
+      processors_(os::processor_count()), progress_allowed_(progress_allowed(processors_, host_ranks_)),
       pool_(thread_count(config.threads, processors_, host_ranks_)) {
     const int64_t fallback = env::number(env::Var::timeout_ms, 1, INT64_MAX / 2).value_or(default_timeout_ms);
     timeout_ms_ = duration_option(config.timeout_ms, fallback, "ujoin_group_options.timeout_ms");

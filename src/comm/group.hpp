@@ -17,6 +17,12 @@ namespace ujoin {
 class SharedMemory;
 class Store;
 
+/// Where a rank is among the ranks of the group that its host has.
+struct HostPlace {
+    int32_t rank = 0;
+    int32_t size = 0;
+};
+
 /// What is known of ranks before they meet.
 struct RanksAre {
     int32_t size = 0;
@@ -43,13 +49,14 @@ class Group : public std::enable_shared_from_this<Group> {
     static std::shared_ptr<Group> create(const GroupConfig &config);
     /// The group of the ranks with this color; null if it is negative. Where the ranks meet and who they are does not count.
     std::shared_ptr<Group> split(int32_t color, int32_t key, const GroupConfig &config);
-    Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, int32_t local_size, const GroupConfig &config,
+    Group(std::unique_ptr<Backend> backend, int32_t rank, int32_t size, HostPlace here, const GroupConfig &config,
           int32_t host_ranks = 0);
     ~Group();
 
     int32_t rank() const { return rank_; }
     int32_t size() const { return size_; }
-    int32_t local_size() const { return local_size_; }
+    HostPlace here() const { return here_; }
+    bool may_be_on_several_hosts() const { return ranks_.several_hosts; }
     const char *backend_name() const { return backend_->name(); }
     bool shadows_collectives() const { return shadow_collectives_; }
     bool has_progress() const { return progress_allowed_; }
@@ -154,8 +161,8 @@ class Group : public std::enable_shared_from_this<Group> {
     std::unique_ptr<Backend> backend_;
     int32_t rank_;
     int32_t size_;
-    int32_t local_size_;
-    int32_t host_ranks_; ///< that share this host's processors: local_size_, or that of the group that was split
+    HostPlace here_;
+    int32_t host_ranks_; ///< that share this host's processors: here_.size, or that of the group that was split
     int64_t timeout_ms_;
     bool shadow_collectives_;
     const int processors_;

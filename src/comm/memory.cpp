@@ -43,6 +43,8 @@ void check_size(size_t bytes) {
 } // namespace
 
 std::shared_ptr<SharedMemory> SharedMemory::create(const std::shared_ptr<Group> &group, size_t bytes, bool one_copy) {
+    if (group->may_be_on_several_hosts())
+        fail(UJOIN_E_UNSUPPORTED, "memory is shared by the ranks of one host; those of this group may be on several");
     std::shared_ptr<SharedMemory> memory;
     os::Fd own;
     together(*group, [&] {

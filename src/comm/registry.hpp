@@ -22,8 +22,8 @@ struct AttachRequest {
     /// `exchanges` times.
     std::function<std::vector<std::string>(const std::string &mine)> exchange{};
     static constexpr int exchanges = 2;
-    std::string address{};            ///< of this host, for the ranks of others
-    int32_t *ranks_of_host = nullptr; ///< set to how many of them are on this one
+    std::string address{};           ///< of this host, for the ranks of others
+    HostPlace *host_place = nullptr; ///< set by a backend across hosts
 };
 
 struct BackendFactory {

@@ -218,8 +218,8 @@ std::shared_ptr<Group> Group::split(int32_t color, int32_t key, const GroupConfi
     request.meeting = cat("split://", std::string_view(wishes[0].nonce, sizeof mine.nonce), "/", color, "#", config.name);
     request.backend = config.backend;
     request.deadline = deadline;
-    int32_t local_size = request.size;
-    request.ranks_of_host = &local_size;
+    HostPlace here{request.rank, request.size};
+    request.host_place = &here;
     RanksAre ranks = ranks_;
     ranks.size = request.size;
     request.address = address_;
@@ -231,7 +231,7 @@ std::shared_ptr<Group> Group::split(int32_t color, int32_t key, const GroupConfi
     };
     const BackendFactory &factory = choose_backend(config.backend, ranks);
     std::unique_ptr<Backend> backend = factory.attach(request);
-    auto group = std::make_shared<Group>(std::move(backend), request.rank, request.size, local_size, config, host_ranks_);
+    auto group = std::make_shared<Group>(std::move(backend), request.rank, request.size, here, config, host_ranks_);
     group->ranks_ = ranks;
     group->address_ = address_;
     return group;
@@ -250,8 +250,8 @@ std::shared_ptr<Group> Group::create(const GroupConfig &config) {
     request.meeting = place.meeting;
     request.backend = config.backend;
     request.deadline = deadline;
-    int32_t local_size = place.local_size;
-    request.ranks_of_host = &local_size;
+    HostPlace here{place.rank, place.local_size};
+    request.host_place = &here;
     std::shared_ptr<Store> store;
     if (place.ranks.several_hosts) {
         request.meeting = agree_on_meeting(store, place, config, deadline);
@@ -262,7 +262,7 @@ std::shared_ptr<Group> Group::create(const GroupConfig &config) {
     }
     std::unique_ptr<Backend> backend = factory.attach(request);
     if (store && !config.store) part_from_store(*store, request.meeting, place);
-    auto group = std::make_shared<Group>(std::move(backend), place.rank, place.size, local_size, config);
+    auto group = std::make_shared<Group>(std::move(backend), place.rank, place.size, here, config);
     group->ranks_ = place.ranks;
     group->address_ = request.address;
     return group;

@@ -48,8 +48,8 @@ inline std::shared_ptr<ujoin::Group> wrapped_group(const std::string &meeting, i
     request.meeting = meeting;
     request.backend = "local";
     return std::make_shared<ujoin::Group>(
-        std::make_unique<WrappedBackend>(ujoin::local_backend().attach(request), std::move(look)), rank, size, size,
-        ujoin::GroupConfig{});
+        std::make_unique<WrappedBackend>(ujoin::local_backend().attach(request), std::move(look)), rank, size,
+        ujoin::HostPlace{rank, size}, ujoin::GroupConfig{});
 }
 
 } // namespace harness

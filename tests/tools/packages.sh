@@ -2,7 +2,7 @@
 # Which packages are needed for what, and how they get here. Sourced by tests/run and examples/run.
 
 packages_build="git cmake ninja-build g++ pkg-config libuv1-dev nlohmann-json3-dev libcli11-dev"
-packages_test="$packages_build libgtest-dev libcmocka-dev python3"
+packages_test="$packages_build libgtest-dev libcmocka-dev python3 iproute2"
 packages_all="$packages_test clang clang-format clang-tidy python3-torch libgloo-dev openmpi-bin libopenmpi-dev mpich libmpich-dev
 python3-venv python3-dev luajit dpkg-dev spin ccache"
 

@@ -10,6 +10,7 @@
 #include "comm/shared_backend.hpp"
 #include "io/socket.hpp"
 #include "os/shared_memory.hpp"
+#include <algorithm>
 #include <fstream>
 #include <new>
 #include <sys/stat.h>
@@ -140,12 +141,13 @@ std::unique_ptr<Backend> attach(const AttachRequest &request, const char *name, 
     for (const std::string &text : request.exchange(verdict.encode())) all.push_back(Introduction::decode(text));
     compare(all);
 
-    *request.ranks_of_host = static_cast<int32_t>(areas.here.size());
+    const auto here = std::find(areas.here.begin(), areas.here.end(), request.rank);
+    *request.host_place = {static_cast<int32_t>(here - areas.here.begin()), static_cast<int32_t>(areas.here.size())};
     areas.parts.name = name;
     areas.parts.rank = request.rank;
     areas.parts.keep_mapped = std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(areas.mapped));
-    areas.parts.pass = [](const os::Fd &, const Deadline &) -> std::vector<os::Fd> {
-        fail(UJOIN_E_UNSUPPORTED, "memory is shared by ranks of one host; this group's may be on several");
+    areas.parts.pass = [](const os::Fd &, const Deadline &) -> std::vector<os::Fd> { // nobody asks: see SharedMemory
+        fail(UJOIN_E_UNSUPPORTED, "descriptors cannot be passed to other hosts");
     };
     return std::make_unique<SharedBackend>(std::move(areas.parts));
 }
