@@ -203,8 +203,13 @@ std::shared_ptr<Group> Group::split(int32_t color, int32_t key, const GroupConfi
     std::vector<size_t> offsets(wishes.size() + 1);
     for (size_t k = 0; k < offsets.size(); k++) offsets[k] = k * sizeof(Wish);
     all_gather_parts(Memory(wishes.data(), offsets.back()), offsets.data(), deadline);
+    // Across hosts the ranks of all colors exchange what a backend needs, also those whose backend needs nothing.
+    int exchanges_left = ranks_.several_hosts ? AttachRequest::exchanges : 0;
+    const auto take_part = [&] {
+        while (exchanges_left-- > 0) exchange("", deadline);
+    };
     if (color < 0) {
-        for (int i = 0; ranks_.several_hosts && i < AttachRequest::exchanges; i++) exchange("", deadline);
+        take_part();
         return nullptr;
     }
     std::vector<std::pair<int64_t, size_t>> members; // key and rank here, in the order of the new ranks
@@ -223,14 +228,21 @@ std::shared_ptr<Group> Group::split(int32_t color, int32_t key, const GroupConfi
     RanksAre ranks = ranks_;
     ranks.size = request.size;
     request.address = address_;
-    request.exchange = [&](const std::string &text) { // through this group, whose every rank takes part
+    request.exchange = [&](const std::string &text) {
+        exchanges_left--;
         const std::vector<std::string> all = exchange(text, deadline);
         std::vector<std::string> of_members;
         for (const auto &member : members) of_members.push_back(all[member.second]);
         return of_members;
     };
-    const BackendFactory &factory = choose_backend(config.backend, ranks);
-    std::unique_ptr<Backend> backend = factory.attach(request);
+    std::unique_ptr<Backend> backend;
+    try {
+        backend = choose_backend(config.backend, ranks).attach(request);
+    } catch (const Error &) {
+        take_part();
+        throw;
+    }
+    take_part();
     auto group = std::make_shared<Group>(std::move(backend), request.rank, request.size, here, config, host_ranks_);
     group->ranks_ = ranks;
     group->address_ = address_;

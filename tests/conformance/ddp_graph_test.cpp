@@ -425,4 +425,5 @@ TEST_P(DdpGraph, D_36_buffers_come_from_rank_0_before_each_forward) {
         });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DdpGraph, testing::Values(Ranks::threads, Ranks::processes), kind_name);
+INSTANTIATE_TEST_SUITE_P(Ranks, DdpGraph,
+                         testing::Values(Ranks::threads, Ranks::processes, Ranks::connections, Ranks::hosts), kind_name);

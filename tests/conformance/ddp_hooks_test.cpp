@@ -507,4 +507,5 @@ TEST_P(DdpHooks, a_reducer_destroyed_with_a_hooks_work_in_flight_leaves_no_memor
     close(gate[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DdpHooks, testing::Values(Ranks::threads, Ranks::processes), kind_name);
+INSTANTIATE_TEST_SUITE_P(Ranks, DdpHooks,
+                         testing::Values(Ranks::threads, Ranks::processes, Ranks::connections, Ranks::hosts), kind_name);

@@ -120,7 +120,9 @@ TEST_P(DdpRows, D_03_equals_one_process_that_runs_all_iterations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DdpRows,
-                         testing::Combine(testing::Values(Ranks::threads, Ranks::processes), testing::Values(2, 4)),
+                         testing::Combine(testing::Values(Ranks::threads, Ranks::processes, Ranks::connections,
+                                                          Ranks::hosts),
+                                          testing::Values(2, 4)),
                          name_of);
 
 // ---------------------------------------------------------------------------------------------- rows with fixed sizes
@@ -583,4 +585,5 @@ TEST_P(DdpCases, D_43_even_inputs_give_the_same_gradients_inside_and_outside) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DdpCases, testing::Values(Ranks::threads, Ranks::processes), kind_name);
+INSTANTIATE_TEST_SUITE_P(Ranks, DdpCases,
+                         testing::Values(Ranks::threads, Ranks::processes, Ranks::connections, Ranks::hosts), kind_name);

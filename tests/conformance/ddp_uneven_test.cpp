@@ -360,5 +360,6 @@ TEST_P(DdpUneven, D_10_compression_to_16_bits) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DdpUneven,
                          testing::Values(std::make_tuple(Ranks::threads, 2), std::make_tuple(Ranks::threads, 3),
-                                         std::make_tuple(Ranks::processes, 2), std::make_tuple(Ranks::processes, 4)),
+                                         std::make_tuple(Ranks::processes, 2), std::make_tuple(Ranks::processes, 4),
+                                         std::make_tuple(Ranks::connections, 3), std::make_tuple(Ranks::hosts, 4)),
                          name_of);

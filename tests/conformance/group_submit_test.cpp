@@ -100,7 +100,8 @@ class GroupSubmit : public testing::TestWithParam<std::tuple<Ranks, int>> {
     static int size() { return std::get<1>(GetParam()); }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, GroupSubmit,
-                         testing::Combine(testing::Values(Ranks::threads, Ranks::processes),
+                         testing::Combine(testing::Values(Ranks::threads, Ranks::processes, Ranks::connections,
+                                                          Ranks::hosts),
                                           testing::Values(1, 2, 3, 4, 7)),
                          name_of);
 

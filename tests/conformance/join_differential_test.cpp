@@ -351,6 +351,7 @@ bool long_run() { return number_from_env("UJOIN_TEST_LONG", 0) != 0; }
 
 TEST_P(JoinDifferential, random_programs_of_threads) { run_many(long_run() ? 12'250 : 210, "local"); }
 TEST_P(JoinDifferential, random_programs_of_processes) { run_many(long_run() ? 250 : 40, "shm"); }
+TEST_P(JoinDifferential, random_programs_over_connections) { run_many(long_run() ? 1'000 : 40, "tcp"); }
 
 namespace {
 

@@ -45,7 +45,8 @@ class GroupSubmitFaults : public testing::TestWithParam<Ranks> {
   protected:
     void on_ranks(int size, const Body &body) { run(GetParam(), size, body); }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, GroupSubmitFaults, testing::Values(Ranks::threads, Ranks::processes), kind_name);
+INSTANTIATE_TEST_SUITE_P(Ranks, GroupSubmitFaults,
+                         testing::Values(Ranks::threads, Ranks::processes, Ranks::connections, Ranks::hosts), kind_name);
 
 TEST_P(GroupSubmitFaults, COLLECTIVES_04_what_differs_is_told_with_both_descriptions_and_writes_nothing) {
     struct Case {

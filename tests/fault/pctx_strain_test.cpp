@@ -120,7 +120,8 @@ TEST(PctxStrain, console_says_that_it_has_room_again_whoever_pushes_meanwhile) {
     EXPECT_FALSE(console.push(1, "another worker's last line\n")) << "it is full until it has said otherwise";
     EXPECT_TRUE(console.full());
     EXPECT_EQ(eased, 0);
-    stuck.read_all([&] { EXPECT_TRUE(eventually([&] { return eased == 1; }, 10'000)) << "the first pusher waits for ever"; });
+    stuck.read_all(
+        [&] { EXPECT_TRUE(eventually([&] { return eased == 1; }, 10'000)) << "the first pusher waits for ever"; });
     EXPECT_FALSE(console.full());
 }
 

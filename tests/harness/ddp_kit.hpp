@@ -2,7 +2,7 @@
 // What the tests of the gradient reducer share: groups as objects, and a model whose memory they describe.
 #pragma once
 #include "base/dtype.hpp"
-#include "harness/ranks.hpp"
+#include "harness/meet.hpp"
 #include "ujoin.h"
 #include <cstdlib>
 #include <filesystem>
@@ -47,35 +47,25 @@ inline GroupPtr alone() { return make_group("env://", "self", 0, 1); }
 
 using Body = std::function<void(ujoin_group *group, int rank)>;
 
+inline void with_backend(const std::string &backend, int size, const Body &body) {
+    const harness::Meet meet(backend, harness::unique("ddp"));
+    meet.run(size, [&](int rank) {
+        const GroupPtr group = make_group(meet.url(), backend.c_str(), rank, size);
+        ASSERT_TRUE(group);
+        body(group.get(), rank);
+    });
+}
 /// Ranks as threads over the local backend.
-inline void with_threads(int size, const Body &body) {
-    const std::string rendezvous = "local://" + harness::unique("ddp");
-    harness::run_threads(size, [&](int rank) {
-        const GroupPtr group = make_group(rendezvous, "local", rank, size);
-        ASSERT_TRUE(group);
-        body(group.get(), rank);
-    });
-}
-
+inline void with_threads(int size, const Body &body) { with_backend("local", size, body); }
 /// Ranks as processes over shared memory.
-inline void with_processes(int size, const Body &body) {
-    const std::filesystem::path folder = std::filesystem::temp_directory_path() / harness::unique("ujoin-ddp");
-    std::filesystem::create_directory(folder);
-    harness::run_processes(size, [&](int rank) {
-        const GroupPtr group = make_group("file://" + (folder / "meet").string(), "shm", rank, size);
-        ASSERT_TRUE(group);
-        body(group.get(), rank);
-    });
-    std::filesystem::remove_all(folder);
-}
+inline void with_processes(int size, const Body &body) { with_backend("shm", size, body); }
 
-enum class Ranks { threads, processes };
+/// Threads and processes with memory in common, threads that have only connections, processes of several hosts.
+enum class Ranks { threads, processes, connections, hosts };
 
 inline void run(Ranks kind, int size, const Body &body) {
-    if (kind == Ranks::threads)
-        with_threads(size, body);
-    else
-        with_processes(size, body);
+    constexpr const char *backends[] = {"local", "shm", "tcp", "hier"};
+    with_backend(backends[static_cast<int>(kind)], size, body);
 }
 
 inline CtxPtr make_ctx(const std::vector<ujoin_joinable *> &joinables, const ujoin_ctx_options *options = nullptr) {
@@ -85,14 +75,14 @@ inline CtxPtr make_ctx(const std::vector<ujoin_joinable *> &joinables, const ujo
     return CtxPtr(ctx);
 }
 
+inline std::string name_of_kind(Ranks kind) {
+    constexpr const char *names[] = {"threads", "processes", "connections", "hosts"};
+    return names[static_cast<int>(kind)];
+}
 inline std::string name_of(const testing::TestParamInfo<std::tuple<Ranks, int>> &info) {
-    return (std::get<0>(info.param) == Ranks::threads ? "threads_" : "processes_") +
-           std::to_string(std::get<1>(info.param));
+    return name_of_kind(std::get<0>(info.param)) + "_" + std::to_string(std::get<1>(info.param));
 }
-
-inline std::string kind_name(const testing::TestParamInfo<Ranks> &info) {
-    return info.param == Ranks::threads ? "threads" : "processes";
-}
+inline std::string kind_name(const testing::TestParamInfo<Ranks> &info) { return name_of_kind(info.param); }
 
 /// One tensor with its gradient.
 struct Tensor {

@@ -8,7 +8,7 @@
 namespace harness {
 
 /// How the ranks of a test come together for a backend: "self", "local" and "tcp" as threads, "shm" and "hier" as processes,
-/// the latter as if there were two to a host.
+/// the latter as if every second one was on another host.
 class Meet {
   public:
     Meet(const std::string &backend, const std::string &name)
@@ -29,7 +29,7 @@ class Meet {
     void run(int size, const std::function<void(int rank)> &body) const {
         if (!processes_) return run_threads(size, body);
         run_processes(size, [&](int rank) {
-            if (hosts_) setenv("UJOIN_HOST_ID", ("host " + std::to_string(rank / 2)).c_str(), 1); // this rank's own process
+            if (hosts_) setenv("UJOIN_HOST_ID", ("host " + std::to_string(rank % 2)).c_str(), 1); // this rank's own process
             body(rank);
         });
     }

@@ -44,6 +44,17 @@ TEST(LinksMeet, strangers_are_sent_away_and_the_rank_is_let_in) {
     const os::Fd rude = door.knock();
     int error = 0;
     io::send_all(rude.get(), std::string(4096, 'x'), patience(), -1, error);
+    std::thread forger([&] { // knows all but the secret, and does not care who answers
+        const os::Fd socket = door.knock();
+        std::string hello = "ujlinks1";
+        hello += std::string("\1\0\0\0\0\0\0\0", 8) + std::string(16, 'n');
+        int wrong = 0;
+        io::send_all(socket.get(), hello, patience(), -1, wrong);
+        std::string answer(48, '\0');
+        EXPECT_EQ(io::receive_all(socket.get(), answer.data(), answer.size(), patience(), -1, wrong), io::Moved::all);
+        io::send_all(socket.get(), std::string(32, '\0'), patience(), -1, wrong);
+        EXPECT_EQ(io::receive_all(socket.get(), answer.data(), 1, patience(), -1, wrong), io::Moved::broken);
+    });
     std::string text_of_liar;
     std::thread liar([&] {
         try {
@@ -55,6 +66,7 @@ TEST(LinksMeet, strangers_are_sent_away_and_the_rank_is_let_in) {
     std::vector<LinkTo> links;
     std::thread rank_0([&] { links = connect_to({1}, two_ranks(door, "the secret"), 0, door.listener, patience()); });
     liar.join();
+    forger.join();
     EXPECT_NE(text_of_liar.find("does not belong to this group"), std::string::npos) << text_of_liar;
     const std::vector<LinkTo> mine = connect_to({0}, two_ranks(door, "the secret"), 1, os::Fd(), patience());
     rank_0.join();

@@ -36,6 +36,13 @@ std::string_view text_of(const Sha256::Digest &digest) {
     return {reinterpret_cast<const char *>(digest.data()), digest.size()};
 }
 
+bool is_proof(std::string_view given, const Sha256::Digest &wanted) {
+    Sha256::Digest digest{};
+    if (given.size() != digest.size()) return false;
+    std::copy(given.begin(), given.end(), digest.begin());
+    return same_digest(digest, wanted);
+}
+
 /// Whole messages of a known size, by a deadline; false: the other side did not keep to that.
 bool send(const os::Fd &to, std::string_view bytes, const Deadline &deadline) {
     int error_number = 0;
@@ -67,7 +74,7 @@ os::Fd call(int32_t rank, const Introduction &of, const std::string &secret, int
     const auto answer = receive(socket, nonce_bytes + sizeof(Sha256::Digest), deadline);
     if (!answer) throw wrong("it does not answer, or dropped the connection");
     const std::string_view its_nonce = std::string_view(*answer).substr(0, nonce_bytes);
-    if (std::string_view(*answer).substr(nonce_bytes) != text_of(proof_of(secret, "called", own, rank, nonce, its_nonce)))
+    if (!is_proof(std::string_view(*answer).substr(nonce_bytes), proof_of(secret, "called", own, rank, nonce, its_nonce)))
         throw wrong("what answers there does not belong to this group");
     if (!send(socket, text_of(proof_of(secret, "caller", own, rank, nonce, its_nonce)), deadline))
         throw wrong("it dropped the connection");
@@ -86,7 +93,7 @@ int32_t answer(const os::Fd &socket, const std::string &secret, int32_t own, con
     const std::string mine = store::protocol::fresh_nonce();
     if (!send(socket, cat(mine, text_of(proof_of(secret, "called", caller, own, nonce, mine))), deadline)) return -1;
     const auto its_proof = receive(socket, sizeof(Sha256::Digest), deadline);
-    if (!its_proof || *its_proof != text_of(proof_of(secret, "caller", caller, own, nonce, mine))) return -1;
+    if (!its_proof || !is_proof(*its_proof, proof_of(secret, "caller", caller, own, nonce, mine))) return -1;
     return caller;
 }
 
@@ -105,6 +112,7 @@ std::string Introduction::encode() const {
 
 Introduction Introduction::decode(const std::string &text) {
     wire::Reader from(text);
+    if (text.empty()) fail(UJOIN_E_MISMATCH, "a rank gave up while the group was being made");
     if (text.size() < magic.size() || from.take(magic.size()) != magic)
         fail(UJOIN_E_MISMATCH, "ranks use different versions of ujoin");
     if (from.u8() != (std::endian::native == std::endian::little ? 'l' : 'b'))
