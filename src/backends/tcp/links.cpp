@@ -465,10 +465,12 @@ void Links::apply(Link &link, uint32_t kind, const char *text) {
     case kind_mail: {
         const auto body = read_body<MailBody>(text);
         Mail &mail = copy.mail;
-        if (mail.taken.load(std::memory_order_acquire) < body.before)
+        if (body.posted >> Mail::rank_bits ==
+            body.before + 1) { // the first piece: nobody reads what was said of another message
             mail.taken.store(body.before, std::memory_order_release);
-        mail.count = body.count;
-        mail.dtype = static_cast<ujoin_dtype>(body.dtype);
+            mail.count = body.count;
+            mail.dtype = static_cast<ujoin_dtype>(body.dtype);
+        }
         mail.posted.store(body.posted, std::memory_order_release);
         os::announce(own_->mail.event);
         break;
