@@ -54,7 +54,12 @@ std::string master() {
 std::string attempt() { return cat(env::text(Var::run_id).value_or(""), "/", env::text(Var::restart_count).value_or("0")); }
 
 io::Address tcp_meeting(const std::string &url) {
-    const io::Address address = io::parse_address(std::string_view(url).substr(6));
+    io::Address address;
+    try {
+        address = io::parse_address(std::string_view(url).substr(6));
+    } catch (const Error &error) {
+        fail_invalid("rendezvous is \"", url, "\"; expected tcp://host:port: ", error.text());
+    }
     if (address.port == 0) fail_invalid("rendezvous is \"", url, "\"; expected tcp://host:port");
     return address;
 }

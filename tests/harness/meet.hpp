@@ -13,10 +13,9 @@ class Meet {
   public:
     Meet(const std::string &backend, const std::string &name)
         : processes_(backend == "shm" || backend == "hier"), hosts_(backend == "hier") {
-        if (hosts_)
-            url_ = "file://" + (file_ = (std::filesystem::temp_directory_path() / name).string());
-        else
-            url_ = backend == "local" || backend == "tcp" ? "local://" + name : "tcp://127.0.0.1:29500";
+        const std::string file = (std::filesystem::temp_directory_path() / name).string();
+        url_ = backend == "local" || backend == "tcp" ? "local://" + name : "file://" + file;
+        if (hosts_) file_ = file; // the others make none
     }
     ~Meet() {
         if (!file_.empty()) std::filesystem::remove_all(file_);
