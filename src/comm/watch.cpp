@@ -108,7 +108,7 @@ void Watch::blame(const Look &part, const std::string &what) {
     if (blamed_dead)
         line(blamed).fate.compare_exchange_strong(none, static_cast<uint32_t>(Fate::lost), std::memory_order_seq_cst);
     const Error error = cause_of(blamed, what);
-    mark(Fate::failed, error.text(), error.code(), blamed);
+    mark(Fate::failed, error.text(), error.code(), error.ranks().front()); // what comes later names the first cause as well
     throw error;
 }
 
