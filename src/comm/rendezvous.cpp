@@ -237,6 +237,7 @@ std::shared_ptr<Group> Group::split(int32_t color, int32_t key, const GroupConfi
         exchanges_left--;
         const std::vector<std::string> all = exchange(text, deadline);
         std::vector<std::string> of_members;
+        of_members.reserve(members.size());
         for (const auto &member : members) of_members.push_back(all[member.second]);
         return of_members;
     };
