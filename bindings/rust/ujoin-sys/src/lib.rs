@@ -449,7 +449,8 @@ pub struct ujoin_group_options {
     pub size: usize,
     /// "env://" (default), "tcp://host:port", "file:///path", "local://name" (threads)
     pub rendezvous: *const c_char,
-    /// "auto" (default), "self" (one rank), "local" (threads), "shm" (one host)
+    /// "auto" (default), "self" (one rank), "local" (threads), "shm" (one host), "hier" (several hosts), "tcp" (ranks
+    /// anywhere, without shared memory)
     pub backend: *const c_char,
     /// tells apart several groups of one rendezvous; default ""
     pub name: *const c_char,
@@ -2173,7 +2174,15 @@ unsafe extern "C" {
     /// UJOIN_E_INVALID: a variable or option is wrong (named). UJOIN_E_TIMEOUT: the text names the ranks that came.
     /// UJOIN_E_MISMATCH: ranks differ in size, backend or options. UJOIN_E_UNSUPPORTED: who could not use the
     /// backend, and why. env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ujoin-run sets them. The group
-    /// keeps `store` alive. threads: what a step of an optimizer computes over many elements is shared by the calling
+    /// keeps `store` alive. "auto" takes several hosts to be meant where LOCAL_WORLD_SIZE is not WORLD_SIZE,
+    /// UJOIN_STORE is set (ujoin-run does both), or the rendezvous is tcp:// with another address than this machine's
+    /// loopback. Ranks then meet in a store: the launcher's, the option's, a file that all hosts see, or one that
+    /// rank 0 opens at the rendezvous's address, with the secret UJOIN_SECRET if it is set. Ranks of a host
+    /// (UJOIN_HOST_ID; by default they are found) share memory, and each has a connection to each rank of other
+    /// hosts: it listens at the address from which it reaches the store, or that of the interface UJOIN_IFNAME, and
+    /// lets in only who proves to belong to the group. Results have the same bits as on one host. A rank whose
+    /// process ends is lost at once, one whose host is silent in about 10 s. Such a group shares no memory of
+    /// ujoin_memory_create. threads: what a step of an optimizer computes over many elements is shared by the calling
     /// thread and threads that the group makes when they are first needed; they sleep in between, block all signals,
     /// and end with the group. Results do not depend on the number, which may differ between ranks. By default it is
     /// the rank's share of the processors that affinity mask and cgroup quota leave this process. Rules and hooks of
