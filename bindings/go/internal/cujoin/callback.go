@@ -359,10 +359,7 @@ func PctxHealthOf(pctx uintptr, rank int) (WorkerHealth, *Failure) {
 	if failure := PctxHealth(pctx, rank, unsafe.Pointer(&h)); failure != nil {
 		return WorkerHealth{}, failure
 	}
-	var missing []int32
-	for _, r := range unsafe.Slice((*int32)(h.missing), int(h.missing_count)) {
-		missing = append(missing, r)
-	}
+	missing := append([]int32(nil), unsafe.Slice((*int32)(h.missing), int(h.missing_count))...) // nil where none is
 	return WorkerHealth{State: int32(h.state), Rank: int32(h.rank), PID: int32(h.pid), GroupPID: int32(h.group_pid),
 		GroupRank: int32(h.group_rank), GroupSize: int32(h.group_size), Groups: int32(h.groups),
 		InOperation: h.in_operation != 0, InContext: h.in_context != 0, Joined: h.joined != 0, Broken: h.broken != 0,
