@@ -164,7 +164,8 @@ class TcpCore final : public Core {
                  secret.empty() ? " wants a secret" : " has no secret, this client has one");
         Sha256::Digest own{};
         if (!secret.empty()) own = protocol::proof(secret, "client", nonce, server_nonce);
-        link.send(cat(static_cast<char>(Message::proof), std::string_view(reinterpret_cast<const char *>(own.data()), own.size())),
+        link.send(cat(static_cast<char>(Message::proof),
+                      std::string_view(reinterpret_cast<const char *>(own.data()), own.size())),
                   deadline, stop_fd);
         const std::string welcome = answer_of(link, Message::welcome, deadline, stop_fd);
         Sha256::Digest given{};
