@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.hpp"
+#include <cstdlib>
 #include <system_error>
 
 namespace ujoin {
@@ -90,6 +91,14 @@ ujoin_status record(ujoin_status code, const char *where, const char *what) noex
         forget_text();
     }
     return code;
+}
+
+std::string pack(const Error &error) { return cat(error.code(), " ", error.text()); }
+
+Error unpack_error(const std::string &packed) {
+    char *end = nullptr;
+    const long code = std::strtol(packed.c_str(), &end, 10);
+    return {static_cast<ujoin_status>(code), *end ? end + 1 : ""};
 }
 
 } // namespace ujoin

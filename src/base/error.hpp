@@ -64,4 +64,8 @@ ujoin_status record(const Error &error) noexcept;
 /// The same for an error that is known by a place and a text alone, where there may be no memory for an Error.
 ujoin_status record(ujoin_status code, const char *where, const char *what) noexcept;
 
+/// Status and text as one, for another process, and back.
+std::string pack(const Error &error);
+Error unpack_error(const std::string &packed);
+
 } // namespace ujoin

@@ -120,6 +120,13 @@ bool same_digest(const Sha256::Digest &a, const Sha256::Digest &b) {
     return difference == 0;
 }
 
+bool same_digest(std::string_view given, const Sha256::Digest &wanted) {
+    Sha256::Digest digest{};
+    if (given.size() != digest.size()) return false;
+    std::copy(given.begin(), given.end(), digest.begin());
+    return same_digest(digest, wanted);
+}
+
 std::string hex(const Sha256::Digest &digest) {
     constexpr std::string_view digits = "0123456789abcdef";
     std::string text;

@@ -33,6 +33,12 @@ class Sha256 {
 Sha256::Digest hmac_sha256(std::string_view key, std::string_view text);
 /// Compares in a time that does not depend on where the first difference is.
 bool same_digest(const Sha256::Digest &a, const Sha256::Digest &b);
+/// The same of bytes that somebody else gave; of another length they are no digest.
+bool same_digest(std::string_view given, const Sha256::Digest &wanted);
+/// The digest as it is sent.
+inline std::string_view bytes_of(const Sha256::Digest &digest) {
+    return {reinterpret_cast<const char *>(digest.data()), digest.size()};
+}
 /// Lower-case hexadecimal digits.
 std::string hex(const Sha256::Digest &digest);
 

@@ -3,8 +3,10 @@
 #include "base/checksum.hpp"
 #include "os/process.hpp"
 #include "os/ready.hpp"
+#include "os/shared_memory.hpp"
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,14 +25,6 @@ struct Hello {
     char backend[32];
     char meeting[1024];
 };
-
-/// A verdict: a status and its text.
-std::string pack(const Error &error) { return cat(error.code(), " ", error.text()); }
-Error unpack(const std::string &bytes) {
-    char *end = nullptr;
-    const long code = std::strtol(bytes.c_str(), &end, 10);
-    return {static_cast<ujoin_status>(code), *end ? end + 1 : ""};
-}
 
 } // namespace
 
@@ -164,7 +158,7 @@ std::vector<Peer> Meeting::exchange(const os::Fd &memory, const os::Fd &pidfd) {
     join(memory, pidfd);
     for (size_t k = 0; k < ranks; k++) {
         os::Packet packet = receive(sockets_[0], 0);
-        if (const Error verdict = unpack(packet.bytes); verdict.code() != UJOIN_OK) throw Error(verdict);
+        if (const Error verdict = unpack_error(packet.bytes); verdict.code() != UJOIN_OK) throw Error(verdict);
         if (packet.fds.size() != 2) fail(UJOIN_E_MISMATCH, "rank 0 sent ", packet.fds.size(), " descriptors instead of 2");
         peers[k] = {std::move(packet.fds[0]), std::move(packet.fds[1])};
     }
@@ -204,14 +198,14 @@ void Meeting::join(const os::Fd &memory, const os::Fd &pidfd) {
 void Meeting::conclude(const std::optional<Error> &error) {
     if (request_.rank != 0) {
         os::send_packet(sockets_[0], error ? pack(*error) : "0 ");
-        const Error verdict = unpack(receive(sockets_[0], 0).bytes);
+        const Error verdict = unpack_error(receive(sockets_[0], 0).bytes);
         if (verdict.code() != UJOIN_OK) throw Error(verdict);
         return;
     }
     std::optional<Error> first = error;
     for (size_t k = 1; k < sockets_.size(); k++) {
         try {
-            const Error verdict = unpack(receive(sockets_[k], static_cast<int32_t>(k)).bytes);
+            const Error verdict = unpack_error(receive(sockets_[k], static_cast<int32_t>(k)).bytes);
             if (verdict.code() != UJOIN_OK && !first) first = Error(verdict.code(), cat("rank ", k, ": ", verdict.text()));
         } catch (const Error &caught) {
             if (!first) first = caught;
@@ -224,6 +218,33 @@ void Meeting::conclude(const std::optional<Error> &error) {
         } catch (const Error &) { // its death will be noticed by whoever waits for it
         }
     }
+}
+
+HostAreas meet_on_host(const AttachRequest &request) {
+    const size_t bytes = RankArea::bytes(default_chunk);
+    const os::Fd memory = os::create_shared_memory(bytes);
+    const std::shared_ptr<void> own = os::map_shared_memory(memory, bytes);
+    auto *area = new (own.get()) RankArea; // before anybody else can see it
+    area->fate.pid = getpid();
+
+    Meeting meeting(request);
+    std::vector<Peer> peers = meeting.exchange(memory, own_pidfd());
+    auto mapped = std::make_shared<std::vector<std::shared_ptr<void>>>();
+    HostAreas host;
+    std::optional<Error> error;
+    try {
+        for (size_t k = 0; k < peers.size(); k++) {
+            const bool is_own = k == static_cast<size_t>(request.rank);
+            mapped->push_back(is_own ? own : os::map_shared_memory(peers[k].memory, bytes));
+            host.areas.push_back(static_cast<RankArea *>(mapped->back().get()));
+            host.pidfds.push_back(std::move(peers[k].pidfd));
+        }
+    } catch (const Error &caught) {
+        error = caught;
+    }
+    meeting.conclude(error);
+    host.keep_mapped = mapped;
+    return host;
 }
 
 } // namespace ujoin

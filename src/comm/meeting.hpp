@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "comm/registry.hpp"
+#include "comm/shared_area.hpp"
 #include "os/unix_socket.hpp"
 
 namespace ujoin {
@@ -36,5 +37,13 @@ class Meeting {
     AttachRequest request_;
     std::vector<os::Fd> sockets_; ///< on rank 0 by rank; elsewhere the one to rank 0
 };
+
+/// The areas of all ranks of a host, this rank's own made here; its memory lives as long as any of it is kept.
+struct HostAreas {
+    std::vector<RankArea *> areas; ///< by rank, as are the pidfds
+    std::vector<os::Fd> pidfds;
+    std::shared_ptr<void> keep_mapped;
+};
+HostAreas meet_on_host(const AttachRequest &request);
 
 } // namespace ujoin

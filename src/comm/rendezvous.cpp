@@ -78,7 +78,7 @@ std::string file_meeting(const std::string &url) {
 
 /// Ranks that come to a store agree there on a name that nobody else uses. Several groups in a row: every rank counts.
 std::string store_meeting(Store &store, const Place &place, const std::string &name, const Deadline &deadline) {
-    const std::string prefix = cat("ujoin/group/", attempt(), "/", name, "/");
+    const std::string prefix = cat("ujoin/group/", name, "/");
     const int64_t arrival = store.add(prefix + "arrivals", 1);
     const std::string key = cat(prefix, (arrival - 1) / place.size);
     if (place.rank == 0) store.set(key, "store://" + random_hex(16));
@@ -129,9 +129,8 @@ Place find_place(const GroupConfig &config, const Deadline &deadline) {
     return place;
 }
 
-/// The store of a group across hosts: the program's, the launcher's, or one that rank 0 holds where the ranks meet.
+/// The store of a group across hosts, if the program gives none: the launcher's, or one that rank 0 holds where they meet.
 std::shared_ptr<Store> open_store(const Place &place, const GroupConfig &config, const Deadline &deadline) {
-    if (config.store) return config.store;
     Store::Options options;
     options.secret = env::text(Var::secret).value_or("");
     options.timeout_ms = deadline.left_ms(INT32_MAX);
@@ -180,9 +179,9 @@ std::string agree_on_meeting(std::shared_ptr<Store> &store, const Place &place, 
     for (;;) {
         try {
             if (!store) store = open_store(place, config, deadline);
-            return store_meeting(*store, place, config.name, deadline);
+            return store_meeting(*store, place, cat(attempt(), "/", config.name), deadline);
         } catch (const Error &error) {
-            if (error.code() != UJOIN_E_PEER_LOST || config.store || place.rank == 0 || deadline.passed()) throw;
+            if (error.code() != UJOIN_E_PEER_LOST || place.rank == 0 || deadline.passed()) throw;
             store.reset();
         }
     }
@@ -270,9 +269,9 @@ std::shared_ptr<Group> Group::create(const GroupConfig &config) {
     request.deadline = deadline;
     HostPlace here{place.rank, place.local_size};
     request.host_place = &here;
-    std::shared_ptr<Store> store;
+    std::shared_ptr<Store> store = config.store;
     if (place.ranks.several_hosts) {
-        request.meeting = agree_on_meeting(store, place, config, deadline);
+        if (!store) request.meeting = agree_on_meeting(store, place, config, deadline);
         request.address = own_address(place.store);
         request.exchange = [&, turn = 0](const std::string &mine) mutable {
             return exchange_texts(*store, cat(request.meeting, "/", turn++), place, mine, deadline);

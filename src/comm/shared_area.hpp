@@ -52,6 +52,9 @@ struct RankArea {
 };
 static_assert(sizeof(RankArea) <= RankArea::head_bytes);
 
+/// Of a group whose ranks are processes.
+inline constexpr int32_t most_processes = 1024;
+
 /// Large operations go through the staging buffers in pieces of this size: both of them fit a second-level cache of 1 MiB,
 /// and the meetings between pieces do not count (256 KiB is a third slower at 1 MB, 1 MiB no faster).
 inline constexpr size_t default_chunk = size_t{512} << 10;

@@ -121,9 +121,7 @@ bool Watch::aborted(int32_t rank, Fate seen) const {
 /// of a cause may not have its mark yet: who names it then speaks for it.
 Error Watch::cause_of(int32_t blamed, const std::string &what) const {
     int32_t r = blamed;
-    while (fate(r) == Fate::failed && line(r).cause >= 0 && line(r).cause < size() && line(r).cause != rank_ &&
-           fate(line(r).cause) != Fate::none)
-        r = line(r).cause;
+    for (int32_t cause = named_by(r); cause >= 0 && fate(cause) != Fate::none; cause = named_by(r)) r = cause;
     const std::string waiting = cat("rank ", rank_, " was waiting for ", what);
     ujoin_status code = UJOIN_E_PEER_LOST;
     std::string text;
@@ -139,8 +137,15 @@ Error Watch::cause_of(int32_t blamed, const std::string &what) const {
         code = line(r).code == UJOIN_E_MISMATCH || line(r).code == UJOIN_E_PEER_LOST ? line(r).code : UJOIN_E_ABORTED;
         text = cat("rank ", r, " gave up: ", reason(r), " (", waiting, ")");
     }
-    const bool named = fate(r) == Fate::failed && line(r).cause >= 0 && line(r).cause < size() && line(r).cause != rank_;
-    return Error(code, text).with_ranks({named ? line(r).cause : r});
+    const int32_t cause = named_by(r);
+    return Error(code, text).with_ranks({cause >= 0 ? cause : r});
+}
+
+/// The other rank whose failure was the reason of this one's; -1: none.
+int32_t Watch::named_by(int32_t rank) const {
+    if (fate(rank) != Fate::failed) return -1;
+    const int32_t cause = line(rank).cause;
+    return cause < size() && cause != rank_ ? cause : -1;
 }
 
 void Watch::check_own() {

@@ -132,6 +132,7 @@ class Watch {
     void blame(const Look &part, const std::string &what);
     bool aborted(int32_t rank, Fate seen) const;
     Error cause_of(int32_t blamed, const std::string &what) const;
+    int32_t named_by(int32_t rank) const;
     FateLine &line(int32_t rank) const { return *fates_[static_cast<size_t>(rank)]; }
     std::string reason(int32_t rank) const;
 

@@ -130,6 +130,11 @@ int64_t realtime_ns() {
     return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
+std::string host_name(const char *if_none) {
+    char name[256] = {};
+    return gethostname(name, sizeof name - 1) == 0 ? name : if_none;
+}
+
 int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
 bool has_ended(int pidfd) {

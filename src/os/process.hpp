@@ -2,6 +2,7 @@
 #pragma once
 #include "os/fd.hpp"
 #include <cstdint>
+#include <string>
 #include <sys/types.h>
 #include <vector>
 
@@ -32,6 +33,8 @@ bool exit_from_pidfd(int pidfd, ExitInfo &out);
 /// Now, on CLOCK_REALTIME.
 int64_t realtime_ns();
 
+/// This machine's name as it knows it; nobody is asked.
+std::string host_name(const char *if_none);
 int open_pidfd(pid_t pid); // -1 and errno
 /// Whether its process is no more than a zombie; never waits.
 bool has_ended(int pidfd);

@@ -2,6 +2,7 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "os/fd.hpp"
+#include "os/process.hpp"
 #include "pctx/result.hpp"
 #include <algorithm>
 #include <csignal>
@@ -77,12 +78,6 @@ std::string iso_time(int64_t realtime_ns) {
     return text;
 }
 
-/// This machine's name as it knows it; nobody is asked.
-std::string host_name() {
-    char name[256] = {};
-    return gethostname(name, sizeof name - 1) == 0 ? name : nothing;
-}
-
 /// What there is to say when the worker itself has said nothing.
 std::string default_message(const WorkerRecord &record) {
     switch (record.state) {
@@ -142,7 +137,7 @@ std::string entry(const JobPlan &plan, const WorkerRecord &record, size_t index,
     if (!why.traceback.empty() && why.traceback.find(why.message) == std::string::npos)
         trace = cat(why.message, "\n", why.traceback);
     while (!trace.empty() && trace.back() == '\n') trace.pop_back();
-    return cat("[", number, "]:\n  time      : ", iso_time(why.failed_ns), "\n  host      : ", host_name(),
+    return cat("[", number, "]:\n  time      : ", iso_time(why.failed_ns), "\n  host      : ", os::host_name(nothing),
                "\n  rank      : ", plan.rank_of(index), " (local_rank: ", index, ")\n  exitcode  : ", python_code(record),
                " (pid: ", record.pid, ")\n  end       : ", how_it_ended(record),
                why.doing.empty() ? "" : cat("\n  doing     : ", why.doing),
@@ -289,7 +284,7 @@ std::string make_json_report(const JobPlan &plan, const std::vector<ujoin_worker
     Json::Object all = {{"name", plan.job.name},
                         {"run_id", plan.job.run_id},
                         {"attempt", plan.job.restart_count},
-                        {"host", host_name()},
+                        {"host", os::host_name(nothing)},
                         {"log_directory", plan.files.directory},
                         {"first_failure", first >= 0 ? Json(plan.job.first_rank + first) : Json()}};
     all["workers"] = std::move(list);

@@ -164,13 +164,10 @@ class TcpCore final : public Core {
                  secret.empty() ? " wants a secret" : " has no secret, this client has one");
         Sha256::Digest own{};
         if (!secret.empty()) own = protocol::proof(secret, "client", nonce, server_nonce);
-        link.send(cat(static_cast<char>(Message::proof),
-                      std::string_view(reinterpret_cast<const char *>(own.data()), own.size())),
-                  deadline, stop_fd);
+        link.send(cat(static_cast<char>(Message::proof), bytes_of(own)), deadline, stop_fd);
         const std::string welcome = answer_of(link, Message::welcome, deadline, stop_fd);
-        Sha256::Digest given{};
-        if (welcome.size() != 1 + given.size()) link.stranger();
-        std::copy(welcome.begin() + 1, welcome.end(), given.begin());
+        if (welcome.size() != 1 + sizeof(Sha256::Digest)) link.stranger();
+        const std::string_view given = std::string_view(welcome).substr(1);
         if (!secret.empty() && !same_digest(given, protocol::proof(secret, "server", nonce, server_nonce)))
             fail(UJOIN_E_MISMATCH, "the server at ", peer_, " cannot prove that it knows the secret");
     }

@@ -65,10 +65,8 @@ void TcpStoreServer::hello(Client client, Session &session, std::string_view mes
 void TcpStoreServer::proof(Client client, Session &session, std::string_view message) {
     wire::Reader reader(message);
     if (static_cast<Message>(reader.u8()) != Message::proof) fail(UJOIN_E_MISMATCH, "it gave no proof");
-    Sha256::Digest given{};
-    const std::string_view bytes = reader.take(given.size());
+    const std::string_view given = reader.take(sizeof(Sha256::Digest));
     reader.end();
-    std::copy(bytes.begin(), bytes.end(), given.begin());
     Sha256::Digest own{};
     if (!secret_.empty()) {
         if (!same_digest(given, protocol::proof(secret_, "client", session.client_nonce, session.server_nonce)))
@@ -77,7 +75,7 @@ void TcpStoreServer::proof(Client client, Session &session, std::string_view mes
     }
     session.stage = Stage::ready;
     server_.trust(client);
-    server_.send(client, head(Message::welcome) + std::string(own.begin(), own.end()));
+    server_.send(client, cat(head(Message::welcome), bytes_of(own)));
 }
 
 void TcpStoreServer::request(Client client, Session &session, std::string_view message) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 using namespace ujoin;
+using harness::all_reduce_op;
 
 namespace {
 
@@ -46,16 +47,6 @@ template <class T> double number(T v) {
         return static_cast<double>(v);
     else
         return static_cast<double>(static_cast<float>(v));
-}
-
-template <class T> OpArgs all_reduce_op(ujoin_dtype dtype, ujoin_reduce reduce, std::vector<T> &data) {
-    OpArgs op;
-    op.kind = OpKind::all_reduce;
-    op.dtype = dtype;
-    op.reduce = reduce;
-    op.count = data.size();
-    op.recv = Memory(data.data(), data.size() * sizeof(T));
-    return op;
 }
 
 template <class T> void check_all_reduce(Group &group, ujoin_dtype dtype) {

@@ -128,10 +128,8 @@ class Rank {
             const ujoin_status status =
                 zero_create(&rank.handle_, UJOIN_OPTIMIZER_SGD, params.data(), params.size(), &options, &zero);
             if (status >= 0) return;
-            std::vector<int32_t> ranks(
-                ujoin_last_missing(nullptr, 0)); // another rank is through already, and has failed since
-            ujoin_last_missing(ranks.data(), ranks.size());
-            throw Error(status, ujoin_last_error()).with_ranks(ranks);
+            throw Error(status, ujoin_last_error())
+                .with_ranks(missing()); // of one that is through already, and has failed since
         }
         Optimizer(const Optimizer &) = delete;
         ~Optimizer() { zero_destroy(zero); }

@@ -2,6 +2,7 @@
 // Groups across hosts: network namespaces with a wire between them, and ranks that the environment describes, as ujoin-run does.
 #include "comm/group.hpp"
 #include "comm/memory.hpp"
+#include "harness/groups.hpp"
 #include "harness/hosts.hpp"
 #include "harness/launch.hpp"
 #include "harness/ranks.hpp"
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 using namespace ujoin;
+using harness::all_reduce_op;
 using harness::Hosts;
 
 namespace {
@@ -45,19 +47,10 @@ std::shared_ptr<Group> make_group(const std::string &name = "", const std::strin
     return Group::create(config);
 }
 
-OpArgs sum_of(std::vector<float> &data) {
-    OpArgs op;
-    op.kind = OpKind::all_reduce;
-    op.reduce = UJOIN_SUM;
-    op.dtype = UJOIN_F32;
-    op.count = data.size();
-    op.recv = Memory(data.data(), data.size() * sizeof(float));
-    return op;
-}
 void expect_sum(Group &group, size_t count) {
     std::vector<float> data(count);
     for (size_t i = 0; i < count; i++) data[i] = static_cast<float>((i % 11 + 1) * static_cast<size_t>(group.rank() + 1));
-    OpArgs op = sum_of(data);
+    OpArgs op = all_reduce_op(UJOIN_F32, UJOIN_SUM, data);
     group.run(op);
     const auto total = static_cast<float>(group.size() * (group.size() + 1) / 2);
     for (size_t i = 0; i < count; i++) ASSERT_EQ(data[i], static_cast<float>(i % 11 + 1) * total) << i << " of " << count;
@@ -68,12 +61,21 @@ Error failure_of(Group &group) {
     std::vector<float> data(100'000, 1);
     try {
         for (;;) { // until it is noticed
-            OpArgs op = sum_of(data);
+            OpArgs op = all_reduce_op(UJOIN_F32, UJOIN_SUM, data);
             group.run(op, Deadline::in(static_cast<int64_t>(40'000 * harness::slack())));
         }
     } catch (const Error &error) {
         return error;
     }
+}
+
+void expect_lost(Group &group, int rank) {
+    const int64_t begin = now_ms();
+    const Error error = failure_of(group);
+    EXPECT_LT(now_ms() - begin, static_cast<int64_t>(5'000 * harness::slack()));
+    EXPECT_EQ(error.code(), UJOIN_E_PEER_LOST) << error.text();
+    EXPECT_EQ(error.ranks(), std::vector<int32_t>{rank}) << error.text();
+    EXPECT_NE(error.text().find("rank " + std::to_string(rank) + " "), std::string::npos) << error.text();
 }
 
 class GroupHosts : public testing::Test {
@@ -139,12 +141,7 @@ TEST_F(GroupHosts, a_rank_that_dies_is_lost_everywhere_within_a_second) {
             harness::expect_death(SIGKILL);
             kill(getpid(), SIGKILL);
         }
-        const int64_t begin = now_ms();
-        const Error error = failure_of(*group);
-        EXPECT_LT(now_ms() - begin, static_cast<int64_t>(5'000 * harness::slack()));
-        EXPECT_EQ(error.code(), UJOIN_E_PEER_LOST) << error.text();
-        EXPECT_EQ(error.ranks(), std::vector<int32_t>{3}) << error.text();
-        EXPECT_NE(error.text().find("rank 3 "), std::string::npos) << error.text();
+        expect_lost(*group, 3);
     });
 }
 
@@ -164,11 +161,7 @@ TEST_F(GroupHosts, a_rank_that_dies_is_lost_also_if_it_has_forked) {
             *child = pid;
             kill(getpid(), SIGKILL);
         }
-        const int64_t begin = now_ms();
-        const Error error = failure_of(*group);
-        EXPECT_LT(now_ms() - begin, static_cast<int64_t>(5'000 * harness::slack()));
-        EXPECT_EQ(error.code(), UJOIN_E_PEER_LOST) << error.text();
-        EXPECT_EQ(error.ranks(), std::vector<int32_t>{3}) << error.text();
+        expect_lost(*group, 3);
         EXPECT_EQ(kill(*child, 0), 0) << "it still has what it inherited";
     });
     EXPECT_EQ(kill(*child, SIGKILL), 0);

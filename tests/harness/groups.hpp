@@ -4,6 +4,7 @@
 #include "harness/meet.hpp"
 #include <gtest/gtest.h>
 #include <string>
+#include <vector>
 
 namespace harness {
 
@@ -24,6 +25,17 @@ inline void with_groups(const std::string &backend, int size, const std::functio
         const std::shared_ptr<ujoin::Group> group = ujoin::Group::create(config);
         body(*group);
     });
+}
+
+/// In place.
+template <class T> ujoin::OpArgs all_reduce_op(ujoin_dtype dtype, ujoin_reduce reduce, std::vector<T> &data) {
+    ujoin::OpArgs op;
+    op.kind = ujoin::OpKind::all_reduce;
+    op.dtype = dtype;
+    op.reduce = reduce;
+    op.count = data.size();
+    op.recv = ujoin::Memory(data.data(), data.size() * sizeof(T));
+    return op;
 }
 
 } // namespace harness

@@ -32,17 +32,6 @@ Sha256::Digest proof_of(const std::string &secret, const char *role, int32_t cal
                         std::string_view answer) {
     return store::protocol::proof(secret, cat("link ", role, " ", caller, " ", called), nonce, answer);
 }
-std::string_view text_of(const Sha256::Digest &digest) {
-    return {reinterpret_cast<const char *>(digest.data()), digest.size()};
-}
-
-bool is_proof(std::string_view given, const Sha256::Digest &wanted) {
-    Sha256::Digest digest{};
-    if (given.size() != digest.size()) return false;
-    std::copy(given.begin(), given.end(), digest.begin());
-    return same_digest(digest, wanted);
-}
-
 /// Whole messages of a known size, by a deadline; false: the other side did not keep to that.
 bool send(const os::Fd &to, std::string_view bytes, const Deadline &deadline) {
     int error_number = 0;
@@ -74,9 +63,10 @@ os::Fd call(int32_t rank, const Introduction &of, const std::string &secret, int
     const auto answer = receive(socket, nonce_bytes + sizeof(Sha256::Digest), deadline);
     if (!answer) throw wrong("it does not answer, or dropped the connection");
     const std::string_view its_nonce = std::string_view(*answer).substr(0, nonce_bytes);
-    if (!is_proof(std::string_view(*answer).substr(nonce_bytes), proof_of(secret, "called", own, rank, nonce, its_nonce)))
+    if (!same_digest(std::string_view(*answer).substr(nonce_bytes),
+                     proof_of(secret, "called", own, rank, nonce, its_nonce)))
         throw wrong("what answers there does not belong to this group");
-    if (!send(socket, text_of(proof_of(secret, "caller", own, rank, nonce, its_nonce)), deadline))
+    if (!send(socket, bytes_of(proof_of(secret, "caller", own, rank, nonce, its_nonce)), deadline))
         throw wrong("it dropped the connection");
     return socket;
 }
@@ -91,9 +81,9 @@ int32_t answer(const os::Fd &socket, const std::string &secret, int32_t own, con
     if (static_cast<int32_t>(reader.u32()) != own) return -1;
     const std::string nonce(reader.rest());
     const std::string mine = store::protocol::fresh_nonce();
-    if (!send(socket, cat(mine, text_of(proof_of(secret, "called", caller, own, nonce, mine))), deadline)) return -1;
+    if (!send(socket, cat(mine, bytes_of(proof_of(secret, "called", caller, own, nonce, mine))), deadline)) return -1;
     const auto its_proof = receive(socket, sizeof(Sha256::Digest), deadline);
-    if (!its_proof || !is_proof(*its_proof, proof_of(secret, "caller", caller, own, nonce, mine))) return -1;
+    if (!its_proof || !same_digest(*its_proof, proof_of(secret, "caller", caller, own, nonce, mine))) return -1;
     return caller;
 }
 
@@ -102,7 +92,7 @@ int32_t answer(const os::Fd &socket, const std::string &secret, int32_t own, con
 std::string Introduction::encode() const {
     std::string out(magic);
     out += std::endian::native == std::endian::little ? 'l' : 'b';
-    put_text(out, error ? cat(error->code(), " ", error->text()) : std::string());
+    put_text(out, error ? pack(*error) : std::string());
     put_text(out, backend);
     wire::put_u32(out, static_cast<uint32_t>(size));
     wire::put_u32(out, static_cast<uint32_t>(pid));
@@ -119,11 +109,7 @@ Introduction Introduction::decode(const std::string &text) {
         fail(UJOIN_E_MISMATCH, "ranks run on machines of different byte order");
     Introduction is;
     const std::string error = take_text(from);
-    if (!error.empty()) {
-        char *end = nullptr;
-        const long code = std::strtol(error.c_str(), &end, 10);
-        is.error = Error(static_cast<ujoin_status>(code), *end ? end + 1 : "");
-    }
+    if (!error.empty()) is.error = unpack_error(error);
     is.backend = take_text(from);
     is.size = static_cast<int32_t>(from.u32());
     is.pid = static_cast<int32_t>(from.u32());

@@ -9,10 +9,8 @@
 #include "comm/meeting.hpp"
 #include "comm/shared_backend.hpp"
 #include "io/socket.hpp"
-#include "os/shared_memory.hpp"
-#include <algorithm>
+#include "os/process.hpp"
 #include <fstream>
-#include <new>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,10 +18,9 @@ namespace ujoin {
 namespace {
 
 constexpr int64_t connect_ms = 30'000; // from here on all ranks are there
-constexpr int32_t most_ranks = 1024;
 
 std::string why_not(const RanksAre &ranks) {
-    if (ranks.size > most_ranks) return cat("it is for at most ", most_ranks, " ranks");
+    if (ranks.size > most_processes) return cat("it is for at most ", most_processes, " ranks");
     return ranks.several_hosts ? "" : "the ranks are on one host; ask for it by name to have it anyway";
 }
 std::string why_not_hier(const RanksAre &ranks) {
@@ -39,11 +36,6 @@ std::string own_place() {
     if (stat("/proc/self/ns/net", &network) != 0) network.st_ino = 0;
     return cat(boot, " ", network.st_ino, " ", geteuid());
 }
-std::string host_name() {
-    char name[256] = {};
-    return gethostname(name, sizeof name - 1) == 0 ? name : "?";
-}
-
 /// What one rank brings into the group: its listener, its memory, and what it says of them.
 struct Own {
     Introduction says;
@@ -54,7 +46,7 @@ Own introduce(const AttachRequest &request, bool by_host) {
     own.says.backend = request.backend;
     own.says.size = request.size;
     own.says.pid = getpid();
-    own.says.host = host_name();
+    own.says.host = os::host_name("?");
     try {
         own.says.place = by_host ? own_place() : cat("rank ", request.rank);
         if (request.rank == 0) own.says.secret = random_hex(32);
@@ -67,89 +59,78 @@ Own introduce(const AttachRequest &request, bool by_host) {
     return own;
 }
 
-/// The ranks of this host, as they are numbered in the group, and this rank's areas of all: its host's, mapped, and copies.
-struct Areas {
+/// Who is where, by the numbers of the group.
+struct Hosts {
     std::vector<int32_t> here;
     std::vector<int32_t> elsewhere;
-    std::vector<std::shared_ptr<void>> mapped;
-    SharedBackend::Parts parts;
+    int32_t own = 0; ///< which of those here this rank is
 };
+Hosts sort_by_host(const std::vector<Introduction> &all, int32_t rank) {
+    Hosts hosts;
+    for (int32_t k = 0; k < static_cast<int32_t>(all.size()); k++) {
+        const bool here = all[static_cast<size_t>(k)].place == all[static_cast<size_t>(rank)].place;
+        if (k == rank) hosts.own = static_cast<int32_t>(hosts.here.size());
+        (here ? hosts.here : hosts.elsewhere).push_back(k);
+    }
+    return hosts;
+}
 
 /// With the ranks of this host, as a group of shm is made.
-void meet_here(Areas &areas, const AttachRequest &request, const std::string &place) {
-    const size_t bytes = RankArea::bytes(default_chunk);
-    const os::Fd memory = os::create_shared_memory(bytes);
-    const std::shared_ptr<void> own = os::map_shared_memory(memory, bytes);
-    auto *area = new (own.get()) RankArea;
-    area->fate.pid = getpid();
-    areas.parts.areas[static_cast<size_t>(request.rank)] = area;
-    areas.mapped.push_back(own);
-    if (areas.here.size() == 1) return;
+void meet_here(SharedBackend::Parts &parts, const AttachRequest &request, const Hosts &hosts, const std::string &place) {
     AttachRequest of_host = request;
-    of_host.size = static_cast<int32_t>(areas.here.size());
+    of_host.rank = hosts.own;
+    of_host.size = static_cast<int32_t>(hosts.here.size());
     of_host.meeting = cat("host://", place, "#", request.meeting);
     of_host.deadline = Deadline::earlier(request.deadline, Deadline::in(connect_ms));
-    for (int32_t i = 0; i < of_host.size; i++)
-        if (areas.here[static_cast<size_t>(i)] == request.rank) of_host.rank = i;
-    Meeting meeting(of_host);
-    std::vector<Peer> peers = meeting.exchange(memory, own_pidfd());
-    std::optional<Error> error;
-    try {
-        for (size_t i = 0; i < peers.size(); i++) {
-            const auto k = static_cast<size_t>(areas.here[i]);
-            areas.parts.pidfds[k] = std::move(peers[i].pidfd);
-            if (areas.here[i] == request.rank) continue;
-            areas.mapped.push_back(os::map_shared_memory(peers[i].memory, bytes));
-            areas.parts.areas[k] = static_cast<RankArea *>(areas.mapped.back().get());
-        }
-    } catch (const Error &caught) {
-        error = caught;
+    HostAreas host = meet_on_host(of_host);
+    for (size_t i = 0; i < hosts.here.size(); i++) {
+        const auto k = static_cast<size_t>(hosts.here[i]);
+        parts.areas[k] = host.areas[i];
+        parts.pidfds[k] = std::move(host.pidfds[i]);
     }
-    meeting.conclude(error);
+    parts.keep_mapped = std::move(host.keep_mapped);
 }
 
 /// With the ranks of other hosts.
-void meet_elsewhere(Areas &areas, const AttachRequest &request, const std::vector<Introduction> &all,
-                    const os::Fd &listener) {
-    const auto rank = static_cast<size_t>(request.rank);
-    std::vector<LinkTo> links = connect_to(areas.elsewhere, all, request.rank, listener,
+void meet_elsewhere(SharedBackend::Parts &parts, const AttachRequest &request, const Hosts &hosts,
+                    const std::vector<Introduction> &all, const os::Fd &listener) {
+    std::vector<LinkTo> links = connect_to(hosts.elsewhere, all, request.rank, listener,
                                            Deadline::earlier(request.deadline, Deadline::in(connect_ms)));
-    auto mirror = std::make_unique<Links>(areas.parts.areas[rank], request.size, default_chunk, std::move(links));
-    for (const int32_t k : areas.elsewhere) areas.parts.areas[static_cast<size_t>(k)] = mirror->copy_of(k);
-    areas.parts.mirror = std::move(mirror);
+    auto mirror = std::make_unique<Links>(parts.areas[static_cast<size_t>(request.rank)], request.size, default_chunk,
+                                          std::move(links));
+    for (const int32_t k : hosts.elsewhere) parts.areas[static_cast<size_t>(k)] = mirror->copy_of(k);
+    parts.mirror = std::move(mirror);
+}
+
+/// What every rank says; throws on all if one cannot go on.
+std::vector<Introduction> exchange(const AttachRequest &request, const Introduction &mine) {
+    std::vector<Introduction> all;
+    for (const std::string &text : request.exchange(mine.encode())) all.push_back(Introduction::decode(text));
+    compare(all);
+    return all;
 }
 
 std::unique_ptr<Backend> attach(const AttachRequest &request, const char *name, bool by_host) {
-    const Own own = introduce(request, by_host);
-    std::vector<Introduction> all;
-    for (const std::string &text : request.exchange(own.says.encode())) all.push_back(Introduction::decode(text));
-    compare(all);
-
-    Areas areas;
-    areas.parts.areas.resize(all.size());
-    areas.parts.pidfds.resize(all.size());
-    for (size_t k = 0; k < all.size(); k++)
-        (all[k].place == own.says.place ? areas.here : areas.elsewhere).push_back(static_cast<int32_t>(k));
-    Introduction verdict = own.says;
+    Own own = introduce(request, by_host);
+    const std::vector<Introduction> all = exchange(request, own.says);
+    const Hosts hosts = sort_by_host(all, request.rank);
+    SharedBackend::Parts parts;
+    parts.name = name;
+    parts.rank = request.rank;
+    parts.areas.resize(all.size());
+    parts.pidfds.resize(all.size());
     try {
-        meet_here(areas, request, own.says.place);
-        if (!areas.elsewhere.empty()) meet_elsewhere(areas, request, all, own.listener);
+        meet_here(parts, request, hosts, own.says.place);
+        if (!hosts.elsewhere.empty()) meet_elsewhere(parts, request, hosts, all, own.listener);
     } catch (const Error &error) {
-        verdict.error = error;
+        own.says.error = error;
     }
-    all.clear();
-    for (const std::string &text : request.exchange(verdict.encode())) all.push_back(Introduction::decode(text));
-    compare(all);
-
-    const auto here = std::find(areas.here.begin(), areas.here.end(), request.rank);
-    *request.host_place = {static_cast<int32_t>(here - areas.here.begin()), static_cast<int32_t>(areas.here.size())};
-    areas.parts.name = name;
-    areas.parts.rank = request.rank;
-    areas.parts.keep_mapped = std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(areas.mapped));
-    areas.parts.pass = [](const os::Fd &, const Deadline &) -> std::vector<os::Fd> { // nobody asks: see SharedMemory
+    exchange(request, own.says);
+    *request.host_place = {hosts.own, static_cast<int32_t>(hosts.here.size())};
+    parts.pass = [](const os::Fd &, const Deadline &) -> std::vector<os::Fd> { // nobody asks: see SharedMemory
         fail(UJOIN_E_UNSUPPORTED, "descriptors cannot be passed to other hosts");
     };
-    return std::make_unique<SharedBackend>(std::move(areas.parts));
+    return std::make_unique<SharedBackend>(std::move(parts));
 }
 
 } // namespace
