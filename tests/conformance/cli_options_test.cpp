@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options of ujoin-run beyond the first ones: restarts, filters, signals, results, several hosts as several launchers.
 #include "harness/cli_kit.hpp"
+#include "os/fd.hpp"
 #include "ujoin.h"
 #include <arpa/inet.h>
 #include <nlohmann/json.hpp>
@@ -15,28 +16,37 @@ namespace {
 
 using CliRows = Cli;
 
-/// Two ports in a row that nobody uses now.
-int free_ports() {
-    for (;;) {
-        int port = 0;
-        int fds[2];
-        bool both = true;
+/// Two ports in a row, kept for whoever asks for them by number: while it lives, nobody is given one of them as any free port.
+/// It does not listen, and servers that reuse addresses, as ours do, may.
+class KeptPorts {
+  public:
+    KeptPorts() {
+        while (!bind_both())
+            for (ujoin::os::Fd &fd : fds_) fd.reset();
+        const int yes = 1; // only now: a port that another test keeps is in use
+        for (const ujoin::os::Fd &fd : fds_) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    }
+    int first() const { return first_; }
+
+  private:
+    bool bind_both() {
         for (int i = 0; i < 2; i++) {
-            fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            fds_[i].reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
             sockaddr_in address{};
             address.sin_family = AF_INET;
             address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-            address.sin_port = htons(static_cast<uint16_t>(i == 0 ? 0 : port + 1));
+            address.sin_port = htons(static_cast<uint16_t>(i == 0 ? 0 : first_ + 1));
             socklen_t size = sizeof address;
-            both = bind(fds[i], reinterpret_cast<sockaddr *>(&address), size) == 0 && both;
-            getsockname(fds[i], reinterpret_cast<sockaddr *>(&address), &size);
-            if (i == 0) port = ntohs(address.sin_port);
+            if (bind(fds_[i].get(), reinterpret_cast<sockaddr *>(&address), size) != 0) return false;
+            getsockname(fds_[i].get(), reinterpret_cast<sockaddr *>(&address), &size);
+            if (i == 0) first_ = ntohs(address.sin_port);
         }
-        close(fds[0]);
-        close(fds[1]);
-        if (both && port < 65000) return port;
+        return first_ < 65000;
     }
-}
+
+    ujoin::os::Fd fds_[2];
+    int first_ = 0;
+};
 
 bool somebody_listens(int port) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -158,7 +168,8 @@ TEST_F(CliRows, R_19_R_30_malformed_words) {
 }
 
 TEST_F(CliRows, R_20_groups_by_address_and_by_environment) {
-    const std::string port = std::to_string(free_ports());
+    const KeptPorts ports;
+    const std::string port = std::to_string(ports.first());
     for (const char *how : {"env", "tcp"}) {
         const auto job = run({"--nproc-per-node", "4", "--master-port", port, worker_, "group", how});
         ASSERT_EQ(job->wait(), 0) << job->err();
@@ -345,7 +356,8 @@ class CliNodes : public Cli {
         all.insert(all.end(), variables.begin(), variables.end());
         return run(args, all);
     }
-    const int port_ = free_ports();
+    const KeptPorts ports_;
+    const int port_ = ports_.first();
 };
 
 TEST_F(CliNodes, R_15_R_17_two_launchers_of_four_workers) {

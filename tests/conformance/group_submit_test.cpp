@@ -100,9 +100,12 @@ class GroupSubmit : public testing::TestWithParam<std::tuple<Ranks, int>> {
     static int size() { return std::get<1>(GetParam()); }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, GroupSubmit,
-                         testing::Combine(testing::Values(Ranks::threads, Ranks::processes, Ranks::connections,
-                                                          Ranks::hosts),
+                         testing::Combine(testing::Values(Ranks::threads, Ranks::processes),
                                           testing::Values(1, 2, 3, 4, 7)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Apart, GroupSubmit,
+                         testing::Values(std::make_tuple(Ranks::connections, 2), std::make_tuple(Ranks::connections, 3),
+                                         std::make_tuple(Ranks::hosts, 4), std::make_tuple(Ranks::hosts, 7)),
                          name_of);
 
 TEST_P(GroupSubmit, all_reduce_every_type_and_reduction) {
